@@ -184,6 +184,58 @@ TEST(Planner, GathersWeightsOnceAStepWhereThatIsFaster) {
   EXPECT_FALSE(whole_weights(Planner(slow).plan(lengths).plan.value()));
 }
 
+// Sharding groups of some ranks: weights are whole while a step lasts, with or without a limit of
+// memory, and documents may be split over more ranks than share a copy.
+TEST(Planner, PlansForShardingGroupsOfSomeRanks) {
+  const std::vector<std::int64_t> lengths = long_tailed(3, 14);
+  for (const auto& [ranks, domain] : {std::pair(4, 2), std::pair(6, 2), std::pair(6, 3)}) {
+    for (const std::int64_t memory : {std::int64_t{0}, std::int64_t{96} << 20}) {
+      for (const char* planner : {"borders", "groups", "groups-of-all"}) {
+        for (const bool training : {true, false}) {
+          PlanningTask of_node = task(ranks, memory);
+          of_node.weight_domain = domain;
+          of_node.batch_planner = planner;
+          of_node.training = training;
+          const BatchPlanner::Answer answer = Planner(of_node).plan(lengths);
+          SCOPED_TRACE(
+              std::string(planner) + " of " + std::to_string(ranks) + ": " + answer.why_not);
+          ASSERT_TRUE(answer.plan);
+          EXPECT_EQ(answer.plan->weight_domain, domain);
+          EXPECT_TRUE(whole_weights(*answer.plan));
+          CheckContext context{.model = of_node.model};
+          if (memory > 0 && training) {
+            context.memory_per_rank = memory;
+          }
+          EXPECT_THAT(problems(*answer.plan, context), testing::IsEmpty());
+        }
+      }
+    }
+  }
+}
+
+// What crosses a slow link once a step is half as much where nodes hold copies.
+TEST(Planner, PricesTheLinksOfNodes) {
+  PlanningTask far = task(4, std::int64_t{1} << 30);
+  far.links = NodeLinks{
+      .ranks_per_node = 2,
+      .inside_node = {.bytes_per_second = 1e9, .latency_seconds = 0},
+      .between_nodes = {.bytes_per_second = 1e5, .latency_seconds = 0}};
+  const auto seconds = [&](int domain) {
+    far.weight_domain = domain;
+    Plan plan = uniform_plan(
+        model(), {300, 200}, 4, std::vector<LayerChoice>(4, text_layer("DataZ", "gather")));
+    plan.weight_domain = domain;
+    plan.messages = {.reshard_after_forward = false, .reshard_after_backward = false};
+    DocumentPlans(far).prediction().expect(plan);
+    return plan.predicted.seconds.value_or(0);
+  };
+  const double world = seconds(4);
+  const double node = seconds(2);
+  const auto bytes = static_cast<double>(matrix_elements(far.model) * 4);
+  EXPECT_NEAR(node, bytes / 2 / 1e5, 0.1 * node);  // half a copy is each rank's to exchange
+  EXPECT_NEAR(world / node, 2, 0.1);
+}
+
 // A rank waits for nobody but the ranks of its groups.
 TEST(Planner, AddsUpRanksThatDoNotMeet) {
   PlanningTask t = task(2, std::int64_t{1} << 30);

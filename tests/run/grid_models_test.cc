@@ -291,7 +291,7 @@ Plan grouped_plan(const Model& model, const BatchSizes& batch, int ranks, std::m
   if (random() % 3 == 0) {
     plan.messages = {.reshard_after_forward = false, .reshard_after_backward = false};
   }
-  const int gather_from = whole_weights(plan) ? 1 : plan.weight_domain;
+  const int gather_from = gathers_from(plan);
   std::vector<std::int64_t> waiting(batch.lengths.size());
   std::iota(waiting.begin(), waiting.end(), 0);
   std::ranges::shuffle(waiting, random);

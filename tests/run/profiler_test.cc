@@ -50,6 +50,7 @@ class LackingBackend final : public Backend {
   explicit LackingBackend(Backend& real) : real_(real) {}
   std::string name() const override { return real_.name(); }
   int first_rank() const override { return real_.first_rank(); }
+  int ranks_per_node(int ranks) const override { return real_.ranks_per_node(ranks); }
   void run(int ranks, const Body& body) override {
     real_.run(ranks, [&](Communicators& communicators) {
       Lacking lacking(communicators.rank() == 1 ? std::set<int>{3, 50} : std::set<int>{});
@@ -126,6 +127,7 @@ class CountingBackend final : public Backend {
 
   std::string name() const override { return real_.name(); }
   int first_rank() const override { return real_.first_rank(); }
+  int ranks_per_node(int ranks) const override { return real_.ranks_per_node(ranks); }
   void run(int ranks, const Body& body) override {
     real_.run(ranks, [&](Communicators& communicators) {
       int others = 0;

@@ -40,7 +40,11 @@ struct RunConfig {
   } data;
   struct Parallel {
     std::int64_t ranks = 4;
-    std::string memory_per_rank = "0";      // "512MiB"; 0: no limit
+    std::string memory_per_rank = "0";  // "512MiB"; 0: no limit
+    // world, node: shards of matrices, gradients and moments are spread over all ranks, or over
+    // those of each node, whose sums of gradients nodes then exchange; auto: what is predicted to
+    // be faster.
+    std::string weight_domain = "auto";
     std::string attention = "auto";         // auto: planned by cost; or a strategy
     std::string mlp = "auto";               // auto: the attention's weight mode when that is set
     std::string recompute = "auto";         // auto, or a level

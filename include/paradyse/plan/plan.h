@@ -93,6 +93,9 @@ struct Plan {
 
 // Every rank holds all weights while a step of the plan lasts.
 bool whole_weights(const Plan& plan);
+// So many ranks a micro-batch gathers weights from: those of a sharding group, or, where each has
+// them whole, 1.
+int gathers_from(const Plan& plan);
 // So many ranks, one after the other, wait for one another in a micro-batch wherever documents are:
 // those of a sharding group, or, where weights are whole, all, whose groups lie as they like.
 int ranks_that_meet(const Plan& plan);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,32 @@
 
 namespace paradyse {
 
+// Where ranks are: so many on each node, one after the other.
+struct NodeLinks {
+  struct Link {
+    double bytes_per_second = 0;  // that a rank sends while all of its node do
+    double latency_seconds = 0;
+
+    friend bool operator==(const Link&, const Link&) = default;
+  };
+  int ranks_per_node = 1;
+  Link inside_node = {};
+  Link between_nodes = {};
+
+  friend bool operator==(const NodeLinks&, const NodeLinks&) = default;
+};
+
 // What plans of batches are made for.  What names attention, MLP, options or planners is for
 // language models: of others the layout is planned.
 struct PlanningTask {
   Model model;
   DimSizes dims = {};  // of every sample of a batch that says nothing of them
   int ranks = 1;
-  std::vector<int> mesh = {};  // of the ranks, as in PlanGroup; of samples alone
+  // Of a sharding group; 0: all.  Plans for fewer leave weights whole while a step lasts, so that
+  // groups may have more ranks than that.
+  int weight_domain = 0;
+  std::optional<NodeLinks> links = {};  // none: one node, or nothing is known of others
+  std::vector<int> mesh = {};           // of the ranks, as in PlanGroup; of samples alone
   MachineNumbers machine;
   std::shared_ptr<const TimeModel> seconds = nullptr;  // null: closed_form(machine)
   // Of what is no part's; null: `seconds` where that goes by the work, or closed_form(machine).
@@ -44,6 +64,7 @@ struct PlanningTask {
   std::string batch_planner = "borders";  // batch_planners()
   bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %
 
+  [[nodiscard]] int domain() const { return weight_domain == 0 ? ranks : weight_domain; }
   [[nodiscard]] Keeps keeps() const { return training ? Keeps::optimizer : Keeps::weights; }
 };
 

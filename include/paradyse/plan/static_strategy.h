@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,11 +42,11 @@ class StaticStrategy {
  private:
   struct Level {
     std::unique_ptr<DocumentPlanner> planner;  // of documents that are not packed here
-    std::optional<std::int64_t> room = {};     // tokens of a micro-batch, once looked for
+    // Tokens of a micro-batch, once looked for: gathering weights for each, and leaving them whole.
+    std::map<bool, std::int64_t> room = {};
   };
   static std::int64_t room(Level& level);
   std::optional<Plan> packed(Level& level, const std::vector<std::int64_t>& lengths);
-  std::optional<Plan> packed_fastest(Level& level, const std::vector<std::int64_t>& lengths);
 
   bool packs_;
   std::vector<Level> levels_;  // from the least on

@@ -24,6 +24,9 @@ class Backend {
   // The lowest rank of this process; each process counts what it uses as that rank's.
   [[nodiscard]] virtual int first_rank() const = 0;
   [[nodiscard]] bool leads() const { return first_rank() == 0; }
+  // Of the first `ranks` ranks those of a node (machine), one after the other, as many on each; all
+  // of them where there is one node, or nodes have unequal numbers or other orders.
+  [[nodiscard]] virtual int ranks_per_node(int ranks) const = 0;
 
   // Runs body(communicators) on ranks 0 to ranks - 1, those of this process here, and returns when
   // they are done; every process calls it with the same number.  Throws what the first failing rank

@@ -172,6 +172,13 @@ std::vector<Field> fields(RunConfig& c) {
                "0: no limit on CPUs, the memory that is free at the start on a GPU.",
        .value = &c.parallel.memory_per_rank,
        .amount = true},
+      {.key = "parallel.weight_domain",
+       .help = "Ranks that share one copy of the weights, gradients and optimizer moments. world: "
+               "all ranks (FSDP, ZeRO-3). node: the ranks of each node, and nodes hold copies "
+               "(HSDP); weights are then gathered once a step. auto: the one with the shorter "
+               "predicted time, where there are several nodes.",
+       .value = &c.parallel.weight_domain,
+       .accepted = {"auto", "world", "node"}},
       {.key = "parallel.attention",
        .help = "Attention strategy. auto: chosen by predicted cost for every batch. Any other "
                "value is used for all documents.",

@@ -25,6 +25,22 @@ struct StepExchanges {
 };
 // Tied matrices once.
 std::vector<StepExchanges> step_exchanges(const Model& model, int domain);
+// What a rank sends once a step, weights and then sums of gradients, which copies of the sharding
+// group add up, too.
+struct SentOnce {
+  struct Phase {
+    double bytes = 0;
+    double between_nodes = 0;  // of them, to ranks of other nodes
+    double collectives = 0;
+  };
+  Phase weights;
+  Phase gradients;
+};
+// [rank] Of `ranks` in sharding groups of `domain`, so many on each node; what one sends is taken
+// to be the same for all others.
+std::vector<SentOnce> sent_once(
+    const Model& model, int ranks, int domain, int ranks_per_node, Precision precision);
+
 // Sent by a rank of the sharding group.
 Traffic step_traffic(const Model& model, int domain, int rank, Precision precision, Keeps keeps);
 

@@ -26,7 +26,7 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep) {
       .shares = group.shares,
       .mesh = group.mesh,
       .dims = dims_of(plan, group),
-      .weight_domain = whole_weights(plan) ? 1 : plan.weight_domain,
+      .weight_domain = gathers_from(plan),
       .keep = keep,
       .messages = plan.messages,
       .tiles = plan.tiles};

@@ -472,6 +472,8 @@ LayerRuns runs_of(const std::vector<LayerChoice>& choices) {
 
 bool whole_weights(const Plan& plan) { return whole_weights(plan.messages, plan.weight_domain); }
 
+int gathers_from(const Plan& plan) { return whole_weights(plan) ? 1 : plan.weight_domain; }
+
 int ranks_that_meet(const Plan& plan) {
   return whole_weights(plan) ? plan.ranks : plan.weight_domain;
 }

@@ -105,7 +105,7 @@ void go_by(const Costs& costs, PlanningTask& task) {
   Precision precision = task.precision;
   precision.moments_on_host = false;  // an update touches them wherever they are
   task.step_seconds =
-      costs.update_seconds(most_static_bytes(task.model, task.ranks, precision, task.keeps()));
+      costs.update_seconds(most_static_bytes(task.model, task.domain(), precision, task.keeps()));
 }
 
 }  // namespace paradyse

@@ -268,10 +268,7 @@ class Player {
   GroupRun ready(const PlanGroup& group, int first, std::vector<SimulatedRank>& held) const {
     GroupRun run{
         .timeline = group_timeline(plan_, group, model_, options_.training).parts,
-        .seats =
-            {.ranks = group.ranks,
-             .domain_first = first,
-             .domain = whole_weights(plan_) ? 1 : plan_.weight_domain},
+        .seats = {.ranks = group.ranks, .domain_first = first, .domain = gathers_from(plan_)},
         .instructions = {},
         .memory = {}};
     run.instructions = instructions(run.timeline);

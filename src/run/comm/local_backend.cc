@@ -9,6 +9,7 @@ class LocalBackend final : public Backend {
 
   std::string name() const override { return "local"; }
   int first_rank() const override { return 0; }
+  int ranks_per_node(int ranks) const override { return ranks; }
   void run(int ranks, const Body& body) override { run_local_ranks(ranks, options_, body); }
   void leave() override {}
   bool fail(const std::string&, bool) override { return true; }

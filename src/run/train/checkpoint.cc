@@ -348,6 +348,9 @@ void write_checkpoint(
   std::int64_t bytes = 0;
   std::uint64_t check = 0;
   saving(checkpoints, step, [&] {
+    if (world.rank() >= parameters.domain()) {
+      return;  // it has what the first sharding group has
+    }
     const fs::path file = folder / rank_file(world.rank());
     write_rank(file, world.rank(), world.size(), parameters, optimizer);
     bytes = static_cast<std::int64_t>(fs::file_size(file));
@@ -357,7 +360,7 @@ void write_checkpoint(
   if (first) {
     saving(checkpoints, step, [&] {
       CheckpointState whole = state;
-      for (int r = 0; r < world.size(); ++r) {
+      for (int r = 0; r < parameters.domain(); ++r) {
         const auto& of_rank = files[idx(r)];
         whole.files.push_back(
             {.name = rank_file(r),

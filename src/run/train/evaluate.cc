@@ -103,7 +103,7 @@ EvalResult evaluate(
   const RunConfig config = with_budget(loaded.config, backend);
   const MachineNumbers machine = machine_for(config, model, backend);
   const std::unique_ptr<BatchPlanner> planner =
-      planner_for(planning_task(config, model.model, /*training=*/false, machine));
+      planner_for(planning_task(config, model.model, /*training=*/false, {.machine = machine}));
   const c10::Device device = device_named(config.parallel.device);
   EvalResult result;
   result.words = model.model.words;

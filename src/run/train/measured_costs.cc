@@ -9,8 +9,8 @@
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
+#include "src/run/measure/links.h"
 #include "src/run/train/agreement.h"
-#include "src/run/train/run_inputs.h"
 
 namespace paradyse {
 namespace {
@@ -91,8 +91,6 @@ std::optional<Costs> measured_costs(
   return costs_of(config, header);
 }
 
-std::string PlanningNumbers::costs_fingerprint() const { return costs ? fingerprint(*costs) : ""; }
-
 PlanningNumbers planning_numbers(
     const RunConfig& config,
     const TrainingInputs& inputs,
@@ -111,6 +109,10 @@ PlanningNumbers planning_numbers(
           samples != nullptr ? samples->sizes() : BatchSizes(),
           backend),
       hooks);
+  if (config.costs.correct) {  // else plans would go by a clock
+    numbers.links = measure_links(
+        static_cast<int>(config.parallel.ranks), backend, device_named(config.parallel.device));
+  }
   return numbers;
 }
 

@@ -13,6 +13,7 @@
 #include "paradyse/run/train.h"
 #include "src/plan/profile/fit.h"
 #include "src/run/measure/profiler.h"
+#include "src/run/train/run_inputs.h"
 #include "src/run/train/training_inputs.h"
 
 namespace paradyse {
@@ -30,14 +31,6 @@ ProfileRequest profile_request(
 // measured, the one that leads (backend.h) alone has the costs.
 std::optional<Costs> measured_costs(
     const RunConfig& config, ProfileRequest request, const TrainHooks& hooks);
-
-struct PlanningNumbers {
-  MachineNumbers machine;
-  std::optional<Costs> costs;  // none: plans go by a closed form
-
-  // "": there are none.
-  [[nodiscard]] std::string costs_fingerprint() const;
-};
 
 // Those of a training run.  One that goes on has the machine's from its checkpoint: measured anew,
 // plans might be others, and with them the last bits of sums.

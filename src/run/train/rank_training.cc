@@ -40,6 +40,7 @@ class RankTraining {
             communicators,
             run.inputs.model.model,
             {.dtype = run.config().train.dtype,
+             .weight_domain = run.numbers.weight_domain,
              .masters = true,
              .memory_bytes = parse_bytes(run.config().parallel.memory_per_rank),
              .device = run.inputs.device,
@@ -173,8 +174,8 @@ class RankTraining {
   }
 
   void save_model() {
-    if (!run_.config().output.model) {
-      return;
+    if (!run_.config().output.model || session_.rank() >= session_.parameters().domain()) {
+      return;  // the first sharding group writes its copy
     }
     const std::vector<std::string> notes = paradyse::save_model(
         session_.parameters(),

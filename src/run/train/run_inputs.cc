@@ -262,17 +262,17 @@ Precision precision_of(const RunConfig& config) {
   return precision;
 }
 
+std::string PlanningNumbers::costs_fingerprint() const { return costs ? fingerprint(*costs) : ""; }
+
 PlanningTask planning_task(
-    const RunConfig& config,
-    const Model& model,
-    bool training,
-    const MachineNumbers& machine,
-    const std::optional<Costs>& costs) {
+    const RunConfig& config, const Model& model, bool training, const PlanningNumbers& numbers) {
   const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
   PlanningTask task;
   task.model = model;
   task.ranks = static_cast<int>(config.parallel.ranks);
-  task.machine = machine;
+  task.weight_domain = numbers.weight_domain;
+  task.links = numbers.links;
+  task.machine = numbers.machine;
   task.precision = precision_of(config);
   task.memory_per_rank = memory_of(config);
   task.training = training;
@@ -292,8 +292,8 @@ PlanningTask planning_task(
       task.options[name] = value;
     }
   }
-  if (costs) {
-    go_by(*costs, task);
+  if (numbers.costs) {
+    go_by(*numbers.costs, task);
   }
   return task;
 }

@@ -55,12 +55,19 @@ Precision precision_of(const RunConfig& config);
 // costs.correct = false, on CPUs, nominal ones (MachineNumbers), since speeds are never the same.
 MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Backend& backend);
 
+// What plans of a run are made from, beside its configuration.
+struct PlanningNumbers {
+  MachineNumbers machine;
+  std::optional<NodeLinks> links = {};  // none: one node, or nothing is measured
+  std::optional<Costs> costs = {};      // none: plans go by a closed form
+  int weight_domain = 0;                // as in PlanningTask
+
+  // "": there are none.
+  [[nodiscard]] std::string costs_fingerprint() const;
+};
+
 PlanningTask planning_task(
-    const RunConfig& config,
-    const Model& model,
-    bool training,
-    const MachineNumbers& machine,
-    const std::optional<Costs>& costs = std::nullopt);
+    const RunConfig& config, const Model& model, bool training, const PlanningNumbers& numbers);
 
 // A plan for such a batch; why there is none as std::runtime_error.
 Plan plan_or_throw(BatchPlanner& planner, const BatchSizes& batch);

@@ -14,6 +14,7 @@
 #include "src/run/train/training_inputs.h"
 #include "src/run/train/training_plans.h"
 #include "src/run/train/training_run.h"
+#include "src/run/train/weight_domain.h"
 
 namespace paradyse {
 namespace {
@@ -53,7 +54,8 @@ TrainSummary train(
   expect_same_inputs(inputs, asked.config, backend);
   LoadedConfig config = asked;  // its entries, which are written down, stay as they were
   config.config = with_budget(asked.config, backend);
-  const PlanningNumbers numbers = planning_numbers(config.config, inputs, backend, hooks);
+  PlanningNumbers numbers = planning_numbers(config.config, inputs, backend, hooks);
+  numbers.weight_domain = weight_domain(config.config, inputs, numbers, from, backend, hooks);
   const std::unique_ptr<StepPlans> plans =
       training_plans(config, hooks, inputs, numbers, from, backend.leads());
   // Each process has its ranks' share of the file.

@@ -71,7 +71,7 @@ std::unique_ptr<StepPlans> training_plans(
   const bool grid = model.of_samples();
   auto plans = std::make_unique<StepPlans>(
       planners_of(
-          planning_task(config, model, /*training=*/true, numbers.machine, costs),
+          planning_task(config, model, /*training=*/true, numbers),
           hooks.planner ? hooks.planner : planner_for),
       StepPlans::Options{
           .steps = inputs.steps.size(),

@@ -164,7 +164,7 @@ void check_fit(Findings& findings, const CheckedGroup& checked) {
   Task task{
       .part = nullptr,
       .documents = {.lengths = {}, .cuts = Cuts(size)},
-      .domain = whole_weights(findings.plan) ? 1 : findings.plan.weight_domain};
+      .domain = gathers_from(findings.plan)};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     for (std::size_t p = 0; p < runs[i].choice.size(); ++p) {
       const PartChoice& choice = runs[i].choice[p];

@@ -22,10 +22,9 @@ class DocumentPlanner : public BatchPlanner {
   virtual Answer make(const std::vector<std::int64_t>& lengths, Caps caps) = 0;
 
  private:
-  // Of plans that gather weights for each micro-batch, and those that gather them once a step where
-  // there is room, the faster.
-  Answer make(const BatchSizes& batch, Caps caps) final;
-  bool far_faster(const Plan& whole);
+  Answer make(const BatchSizes& batch, Caps caps) final {
+    return documents_.faster_of_both([&] { return make(batch.lengths, caps); });
+  }
   [[nodiscard]] const Planning& planning() const final { return documents_; }
   Planning& planning() final { return documents_; }
 

@@ -106,6 +106,10 @@ class DocumentPlans final : public Planning {
 
  private:
   void forget() override { plans_.clear(); }
+  // The published planner gathers for each micro-batch.
+  [[nodiscard]] bool may_leave_weights_whole() const override {
+    return !layer_planner_->splits_all && Planning::may_leave_weights_whole();
+  }
   [[nodiscard]] LayerPlan layers_of(const LayerCosts::Ways& ways, std::int64_t capacity) const;
   std::optional<DocumentPlan> find(std::int64_t length, int ranks, Caps caps);
   bool can_run(std::int64_t length);

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "paradyse/plan/index.h"
 #include "src/plan/plan/group_timeline.h"
@@ -33,7 +37,7 @@ Plan empty_plan(
   plan.layers = task.model.layers;
   plan.cluster_name = "local-" + std::to_string(task.ranks);
   plan.ranks = task.ranks;
-  plan.weight_domain = task.ranks;
+  plan.weight_domain = task.domain();
   plan.tiles = task.model.tiles();
   plan.lengths = lengths;
   plan.planner_name = layer_planner(task.planner).name;
@@ -49,6 +53,64 @@ bool all_fit(const Planning& planning, const Plan& plan, Caps caps) {
   });
 }
 
+namespace {
+
+// Beside one another, so many as divide the others evenly where that is possible: groups that fit
+// on a node stay on one.
+std::optional<int> free_first(
+    const std::vector<double>& clocks, const std::vector<bool>& taken, int size) {
+  const auto ranks = static_cast<int>(clocks.size());
+  const int step = ranks % size == 0 ? size : 1;
+  std::optional<int> best;
+  double least = 0;
+  for (int first = 0; first + size <= ranks; first += step) {
+    double begin = 0;
+    bool free = true;
+    for (int r = first; r < first + size; ++r) {
+      begin = std::max(begin, clocks[idx(r)]);
+      free = free && !taken[idx(r)];
+    }
+    if (free && (!best || begin < least)) {
+      best = first;
+      least = begin;
+    }
+  }
+  return best;
+}
+
+// Where weights are whole a rank waits for those of its groups alone: the groups of a micro-batch,
+// of many ranks and of many seconds first, go to the ranks that are done first with those before.
+// False: they do not find room side by side.
+bool spread_over_ranks(Plan& plan) {
+  std::vector<double> clocks(idx(plan.ranks));
+  for (PlanMicroBatch& micro : plan.micro_batches) {
+    std::ranges::stable_sort(micro.groups, std::greater(), [](const PlanGroup& group) {
+      return std::pair(group.ranks.size(), group.predicted.seconds.value_or(0));
+    });
+    std::vector<bool> taken(idx(plan.ranks));
+    for (PlanGroup& group : micro.groups) {
+      const std::optional<int> first =
+          free_first(clocks, taken, static_cast<int>(group.ranks.size()));
+      if (!first) {
+        return false;
+      }
+      std::iota(group.ranks.begin(), group.ranks.end(), *first);
+      double begin = 0;
+      for (const int rank : group.ranks) {
+        begin = std::max(begin, clocks[idx(rank)]);
+      }
+      for (const int rank : group.ranks) {
+        clocks[idx(rank)] = begin + group.predicted.seconds.value_or(0);
+        taken[idx(rank)] = true;
+      }
+    }
+    std::ranges::sort(micro.groups, {}, [](const PlanGroup& group) { return group.ranks.front(); });
+  }
+  return true;
+}
+
+}  // namespace
+
 bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
   const PlanningTask& task = planning.task();
   const std::int64_t memory = task.training ? task.memory_per_rank : 0;  // else nothing to keep for
@@ -57,11 +119,19 @@ bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
     return all_fit(planning, plan, caps);
   };
   if (planning.weights_whole()) {
-    return std::ranges::any_of(std::array{true, false}, [&](bool overlap) {
+    const bool found = std::ranges::any_of(std::array{true, false}, [&](bool overlap) {
       plan.messages = planning.messages();
       plan.messages.overlap = overlap;
       return fits();
     });
+    Plan spread = plan;
+    if (found && spread_over_ranks(spread)) {
+      planning.prediction().predict(spread);
+      if (spread.predicted.seconds < plan.predicted.seconds && all_fit(planning, spread, caps)) {
+        plan = std::move(spread);
+      }
+    }
+    return found;
   }
   return let_messages_travel(plan, memory, fits);
 }

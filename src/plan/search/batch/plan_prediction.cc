@@ -4,12 +4,31 @@
 #include <numeric>
 
 #include "paradyse/plan/index.h"
-#include "src/plan/cost/whole_weights.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/program/bodies.h"
 #include "src/plan/search/batch/micro_batches.h"
 
 namespace paradyse {
+namespace {
+
+// Of the slowest rank: what it sends to other nodes takes their links' time.
+double seconds_over(const NodeLinks& links, const std::vector<SentOnce>& sent) {
+  double slowest = 0;
+  for (const SentOnce& one : sent) {
+    double seconds = 0;
+    for (const SentOnce::Phase& phase : {one.weights, one.gradients}) {
+      const NodeLinks::Link& far =
+          phase.between_nodes > 0 ? links.between_nodes : links.inside_node;
+      seconds += (phase.bytes - phase.between_nodes) / links.inside_node.bytes_per_second +
+                 phase.between_nodes / far.bytes_per_second +
+                 phase.collectives * far.latency_seconds;
+    }
+    slowest = std::max(slowest, seconds);
+  }
+  return slowest;
+}
+
+}  // namespace
 
 PlanPrediction::PlanPrediction(
     const PlanningTask& task, const Correction& correction, GroupCosts& costs)
@@ -37,12 +56,12 @@ double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) con
 
 PredictedBytes PlanPrediction::fullest_rank(
     const Timeline& parts, const std::vector<Seat>& seats) const {
-  const bool whole = parts.front().program().domain < task_.ranks;
+  const bool whole = parts.front().program().domain < task_.domain();
   return paradyse::fullest_rank(
       parts,
       seats,
       model_,
-      task_.ranks,
+      task_.domain(),
       task_.precision,
       task_.keeps(),
       {.reshard_after_backward = !whole});
@@ -58,7 +77,7 @@ PredictedBytes PlanPrediction::bytes_of(
     std::vector<Seat> seats;
     seats.reserve(idx(ranks));
     for (int r = 0; r < ranks; ++r) {
-      seats.push_back({.group_rank = r, .domain_rank = first++});
+      seats.push_back({.group_rank = r, .domain_rank = first++ % task_.domain()});
     }
     const GroupTask group{
         .layers = program,
@@ -127,36 +146,34 @@ double PlanPrediction::seconds_without_meeting(const Plan& plan) const {
 
 double PlanPrediction::whole_weights_seconds() const {
   if (!whole_weights_seconds_) {
-    std::vector<PartWork> works;
-    for (int rank = 0; rank < task_.ranks; ++rank) {
-      PartWork& work = works.emplace_back();
-      const auto add = [&](PartPhase phase, const Exchange& exchange, std::int64_t times) {
-        const Sent sent = exchange.copy->sent(exchange.transposed)[idx(rank)];
-        work.phases[idx(phase)] += Amounts{
-            {0,
-             0,
-             0,
-             0,
-             static_cast<double>(times * sent.elements * exchange.element_bytes),
-             static_cast<double>(times)}};
-      };
-      for (const StepExchanges& part : step_exchanges(model_, task_.ranks)) {
-        add(PartPhase::forward, part.weights(task_.precision), part.parts);
-        add(PartPhase::backward, part.gradients(task_.precision), part.parts);
-      }
-    }
-    PartQuestion question{
-        .part = "rest", .ranks = task_.ranks, .work = together(works, task_.machine.cores)};
-    if (!model_.of_samples()) {  // exchanges alike were measured in MLPs that gather, on one rank
-      question.part = "mlp";
-      question.strategy = to_string(Verb::gather);
-      question.ranks = 1;
-    }
-    const auto& fitted = task_.by_work ? task_.by_work : seconds_;
-    whole_weights_seconds_ =
-        (fitted->by_work() ? fitted : closed_form(task_.machine))->seconds(question).total();
+    const int per_node = task_.links ? task_.links->ranks_per_node : task_.ranks;
+    const std::vector<SentOnce> sent =
+        sent_once(model_, task_.ranks, task_.domain(), per_node, task_.precision);
+    whole_weights_seconds_ = task_.links ? seconds_over(*task_.links, sent) : seconds_by_work(sent);
   }
   return *whole_weights_seconds_;
+}
+
+// By what was measured of exchanges, wherever ranks are.
+double PlanPrediction::seconds_by_work(const std::vector<SentOnce>& sent) const {
+  std::vector<PartWork> works;
+  for (const SentOnce& one : sent) {
+    PartWork& work = works.emplace_back();
+    const auto add = [&](PartPhase phase, const SentOnce::Phase& its) {
+      work.phases[idx(phase)] = Amounts{{0, 0, 0, 0, its.bytes, its.collectives}};
+    };
+    add(PartPhase::forward, one.weights);
+    add(PartPhase::backward, one.gradients);
+  }
+  PartQuestion question{
+      .part = "rest", .ranks = task_.ranks, .work = together(works, task_.machine.cores)};
+  if (!model_.of_samples()) {  // exchanges alike were measured in MLPs that gather, on one rank
+    question.part = "mlp";
+    question.strategy = to_string(Verb::gather);
+    question.ranks = 1;
+  }
+  const auto& fitted = task_.by_work ? task_.by_work : seconds_;
+  return (fitted->by_work() ? fitted : closed_form(task_.machine))->seconds(question).total();
 }
 
 double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro) {

@@ -9,6 +9,7 @@
 
 #include "paradyse/plan/correction.h"
 #include "paradyse/plan/plan.h"
+#include "src/plan/cost/whole_weights.h"
 #include "src/plan/search/layers/group_costs.h"
 
 namespace paradyse {
@@ -70,6 +71,7 @@ class PlanPrediction {
   [[nodiscard]] double seconds_without_meeting(const Plan& plan) const;
   // In which weights are gathered, and their gradients summed, once.
   [[nodiscard]] double whole_weights_seconds() const;
+  [[nodiscard]] double seconds_by_work(const std::vector<SentOnce>& sent) const;
   [[nodiscard]] double busy_seconds(const GroupSeconds& group) const;
   double group_seconds(
       const Timeline& parts,

@@ -4,23 +4,75 @@
 #include <limits>
 #include <utility>
 
+#include "src/plan/search/batch/micro_batches.h"
+
 namespace paradyse {
 namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4;
 
+// A plan that gathers weights for each micro-batch is not sought where one that leaves them whole
+// would take so many times as long if it did, and they take no more than a share of the memory.
+constexpr double kFarSlower = 1.1;
+constexpr double kSmallShare = 0.25;
+
 }  // namespace
 
 Planning::Planning(PlanningTask task)
-    : task_(std::move(task)),
-      static_bytes_(most_static_bytes(task_.model, task_.ranks, task_.precision, task_.keeps())),
-      costs_(task_, correction_),
-      prediction_(task_, correction_, costs_) {}
+    : task_(std::move(task)), costs_(task_, correction_), prediction_(task_, correction_, costs_) {
+  leave_weights_whole(always_whole());
+}
 
 void Planning::leave_weights_whole(bool whole) {
-  costs_.gather_over(whole ? 1 : task_.ranks);
+  whole_ = whole;
+  costs_.gather_over(whole ? 1 : task_.domain());
   static_bytes_ =
-      most_static_bytes(task_.model, task_.ranks, task_.precision, task_.keeps(), messages());
+      most_static_bytes(task_.model, task_.domain(), task_.precision, task_.keeps(), messages());
+}
+
+// While it lives, plans leave weights whole.
+class Planning::WholeWhile {
+ public:
+  explicit WholeWhile(Planning& planning) : planning_(planning) {
+    planning_.leave_weights_whole(true);
+  }
+  ~WholeWhile() { planning_.leave_weights_whole(false); }
+  WholeWhile(const WholeWhile&) = delete;
+  WholeWhile& operator=(const WholeWhile&) = delete;
+
+ private:
+  Planning& planning_;
+};
+
+bool Planning::far_faster(const Plan& whole) {
+  const std::int64_t copies =
+      matrix_elements(task_.model) * (task_.precision.activation + task_.precision.statistic);
+  if (static_cast<double>(copies) >
+      kSmallShare * static_cast<double>(budget(longest_of(whole.lengths)))) {
+    return false;
+  }
+  Plan each_time = whole;
+  each_time.messages = {.overlap = whole.messages.overlap, .reshard_after_forward = false};
+  prediction_.predict(each_time);
+  return each_time.predicted.seconds.value_or(0) > kFarSlower * whole.predicted.seconds.value_or(0);
+}
+
+BatchPlanner::Answer Planning::faster_of_both(const std::function<BatchPlanner::Answer()>& make) {
+  if (always_whole() || !may_leave_weights_whole()) {
+    return make();
+  }
+  BatchPlanner::Answer whole;
+  {
+    const WholeWhile now(*this);
+    whole = make();
+  }
+  if (whole.plan && far_faster(*whole.plan)) {
+    return whole;
+  }
+  BatchPlanner::Answer each_time = make();
+  const bool take_whole = whole.plan && (!each_time.plan || whole.plan->predicted.seconds <
+                                                                each_time.plan->predicted.seconds);
+  return take_whole ? whole : each_time;
 }
 
 Messages Planning::messages() const {

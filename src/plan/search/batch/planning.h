@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/planning_task.h"
 #include "src/plan/search/batch/plan_prediction.h"
 #include "src/plan/search/layers/group_costs.h"
@@ -31,13 +33,14 @@ class Planning {
   Correction& correction() { return correction_; }
   [[nodiscard]] const Correction& correction() const { return correction_; }
 
-  // Plans from now on leave weights whole while a step lasts, or do not.
-  void leave_weights_whole(bool whole);
-  [[nodiscard]] bool weights_whole() const { return costs_.domain() < task_.ranks; }
+  // Of plans that gather weights for each micro-batch and plans that leave them whole while a step
+  // lasts (Messages::reshard_after_backward) the faster that fits.  `make` makes what
+  // weights_whole() says; it is called for one kind where that suffices.
+  BatchPlanner::Answer faster_of_both(const std::function<BatchPlanner::Answer()>& make);
+  // What is planned now: outside faster_of_both() the one kind where there is no choice.
+  [[nodiscard]] bool weights_whole() const { return whole_; }
   // The least that messages of plans are.
   [[nodiscard]] Messages messages() const;
-  // Whether they may: there is a limit of memory, within which that is counted.
-  [[nodiscard]] bool may_leave_weights_whole() const;
 
   // Of the fullest rank: parameters, gradients and optimizer.
   [[nodiscard]] std::int64_t static_bytes() const { return static_bytes_; }
@@ -59,29 +62,25 @@ class Planning {
  protected:
   // Whatever was made with a budget or with factors.
   virtual void forget() = 0;
+  // Whether plans may leave weights whole: there is a limit of memory, within which that is
+  // counted.
+  [[nodiscard]] virtual bool may_leave_weights_whole() const;
 
  private:
+  // Groups reach beyond sharding groups in such plans alone.
+  [[nodiscard]] bool always_whole() const { return task_.domain() < task_.ranks; }
+  void leave_weights_whole(bool whole);
+  class WholeWhile;
+  bool far_faster(const Plan& whole);
+
   PlanningTask task_;
   Correction correction_;
+  bool whole_ = false;
   std::int64_t static_bytes_ = 0;
   GroupCosts costs_;
   PlanPrediction prediction_;
   HeldTo held_to_;
   std::int64_t version_ = 0;  // of the correction that they go by
-};
-
-// While it lives, plans leave weights whole.
-class WholeWhile {
- public:
-  explicit WholeWhile(Planning& planning) : planning_(planning) {
-    planning_.leave_weights_whole(true);
-  }
-  ~WholeWhile() { planning_.leave_weights_whole(false); }
-  WholeWhile(const WholeWhile&) = delete;
-  WholeWhile& operator=(const WholeWhile&) = delete;
-
- private:
-  Planning& planning_;
 };
 
 }  // namespace paradyse

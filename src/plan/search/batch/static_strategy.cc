@@ -46,16 +46,21 @@ StaticStrategy::StaticStrategy(const PlanningTask& task, const std::string& atte
 }
 
 std::int64_t StaticStrategy::room(Level& level) {
-  if (!level.room) {
-    level.room = level.planner->documents().longest().value_or(kEndless);
+  DocumentPlans& documents = level.planner->documents();
+  const auto [found, fresh] = level.room.try_emplace(documents.weights_whole());
+  if (fresh) {
+    found->second = documents.longest().value_or(kEndless);
   }
-  return *level.room;
+  return found->second;
 }
 
 void StaticStrategy::find_rooms() {
   for (Level& level : levels_) {
     if (packs_) {
-      room(level);
+      level.planner->documents().faster_of_both([&] {
+        room(level);
+        return BatchPlanner::Answer{};
+      });
     }
   }
 }
@@ -81,27 +86,17 @@ std::optional<std::int64_t> StaticStrategy::longest() {
 std::optional<Plan> StaticStrategy::plan(const std::vector<std::int64_t>& lengths) {
   for (Level& level : levels_) {
     std::optional<Plan> found =
-        packs_ ? packed_fastest(level, lengths) : level.planner->plan(lengths).plan;
+        packs_ ? level.planner->documents()
+                     .faster_of_both([&] {
+                       return BatchPlanner::Answer{.plan = packed(level, lengths), .why_not = {}};
+                     })
+                     .plan
+               : level.planner->plan(lengths).plan;
     if (found) {
       return found;
     }
   }
   return std::nullopt;
-}
-
-// Weights are gathered for each micro-batch, or, where there is room, once a step.
-std::optional<Plan> StaticStrategy::packed_fastest(
-    Level& level, const std::vector<std::int64_t>& lengths) {
-  std::optional<Plan> best = packed(level, lengths);
-  DocumentPlans& documents = level.planner->documents();
-  if (documents.may_leave_weights_whole()) {
-    const WholeWhile whole(documents);
-    std::optional<Plan> other = packed(level, lengths);
-    if (other && (!best || other->predicted.seconds < best->predicted.seconds)) {
-      best = std::move(other);
-    }
-  }
-  return best;
 }
 
 // Packed documents hold hardly more than one document of as many tokens: each is cut to within two
@@ -120,6 +115,7 @@ std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::
   const LayerChoice& layer = layers.front();
   Plan plan = uniform_plan(
       task.model, lengths, task.ranks, std::vector<LayerChoice>(idx(task.model.layers), layer));
+  plan.weight_domain = task.domain();
   const PlanGroup everyone = plan.micro_batches.front().groups.front();
   for (std::int64_t full = most;; full -= std::max<std::int64_t>(1, full / 32)) {
     plan.micro_batches.clear();

@@ -196,7 +196,8 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
   std::vector<PartWork> of_ranks;
   std::vector<Seat> seats;
   for (int r = 0; r < task_.ranks; ++r) {  // groups of the size, side by side
-    const Seat& seat = seats.emplace_back(Seat{.group_rank = r % ranks_, .domain_rank = r});
+    const Seat& seat =
+        seats.emplace_back(Seat{.group_rank = r % ranks_, .domain_rank = r % task_.domain()});
     PartWork& mine = of_ranks.emplace_back();
     for (const ScheduledPart& part : parts) {
       mine += part_work(part, seat, task_.precision);

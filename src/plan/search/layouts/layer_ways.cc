@@ -33,7 +33,7 @@ PartCost cost_of(const LayerWaysTask& of, const PartChoice& choice) {
       .domain = of.domain};
   task.streams = streams_of(of.task.model, *task.part, choice, of.documents);
   const ScheduledPart part = scheduled_part(task, choice, of.task.training);
-  const std::vector<Seat> seats = seats_side_by_side(of.documents.ranks(), of.task.ranks);
+  const std::vector<Seat> seats = seats_side_by_side(of.documents.ranks(), of.task);
   PartCost cost{.wall = of.prediction.part_seconds(part, seats)};
   if (tries_whole(of)) {
     PartChoice whole = choice;
@@ -136,11 +136,11 @@ std::vector<Partial> thinned(std::vector<Partial> all) {
 
 }  // namespace
 
-std::vector<Seat> seats_side_by_side(int group, int ranks) {
+std::vector<Seat> seats_side_by_side(int group, const PlanningTask& task) {
   std::vector<Seat> seats;
-  seats.reserve(idx(ranks));
-  for (int rank = 0; rank < ranks; ++rank) {
-    seats.push_back({.group_rank = rank % group, .domain_rank = rank});
+  seats.reserve(idx(task.ranks));
+  for (int rank = 0; rank < task.ranks; ++rank) {
+    seats.push_back({.group_rank = rank % group, .domain_rank = rank % task.domain()});
   }
   return seats;
 }

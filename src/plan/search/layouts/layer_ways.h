@@ -38,8 +38,8 @@ struct LayerWays {
 // Those that no other beats in seconds, saved and transient bytes; where there are very many, some
 // of them, from the fastest to the smallest.
 LayerWays layer_ways(const LayerWaysTask& of);
-// Seats of groups of so many ranks that fill the others side by side.
-std::vector<Seat> seats_side_by_side(int group, int ranks);
+// Seats of groups of so many ranks that fill the task's side by side.
+std::vector<Seat> seats_side_by_side(int group, const PlanningTask& task);
 // All parts alike: one number of tiles, one level, alone or in a layer made again as a whole, what
 // is saved here or on the host.
 std::vector<LayerChoice> ways_alike(const LayerWaysTask& of);

@@ -157,27 +157,19 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
     found->samples.push_back(static_cast<std::int64_t>(i));
   }
   const std::vector<int> ranks = batch_planner_row(task.batch_planner).sizes(task.ranks);
-  Answer answer;
-  const auto take_faster = [&](std::optional<Plan> plan) {
-    if (plan && (!answer.plan || seconds_of(*plan) < seconds_of(*answer.plan))) {
-      answer = {.plan = std::move(plan), .why_not = {}};
-    }
-  };
-  if (ranks.back() == task.ranks) {
-    answer = in_turn(*samples_, batch, sizes, caps);
-  }
-  if (ranks.front() < task.ranks) {
-    take_faster(samples_in_groups(*samples_, batch, sizes, ranks, caps));
-  }
-  if (samples_->may_leave_weights_whole()) {
-    const WholeWhile whole(*samples_);
+  Answer answer = samples_->faster_of_both([&] {
+    Answer best;
     if (ranks.back() == task.ranks) {
-      take_faster(in_turn(*samples_, batch, sizes, caps).plan);
+      best = in_turn(*samples_, batch, sizes, caps);
     }
     if (ranks.front() < task.ranks) {
-      take_faster(samples_in_groups(*samples_, batch, sizes, ranks, caps));
+      std::optional<Plan> plan = samples_in_groups(*samples_, batch, sizes, ranks, caps);
+      if (plan && (!best.plan || seconds_of(*plan) < seconds_of(*best.plan))) {
+        best = {.plan = std::move(plan), .why_not = {}};
+      }
     }
-  }
+    return best;
+  });
   if (!answer.plan && answer.why_not.empty()) {
     answer.why_not = "no plan fits in groups of " + std::to_string(ranks.back()) +
                      " ranks: give more memory, or another parallel.batch_planner";

@@ -106,7 +106,7 @@ SamplePlans::Fitting SamplePlans::priced(
       .messages = messages,
       .tiles = task().model.tiles()};
   const Timeline parts = timeline(built, task().model);
-  const std::vector<Seat> seats = seats_side_by_side(group.ranks, task().ranks);
+  const std::vector<Seat> seats = seats_side_by_side(group.ranks, task());
   return {
       .program = built.layers,
       .bytes = prediction().fullest_rank(parts, seats),

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <future>
 #include <map>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -44,6 +46,27 @@ constexpr const char* kPrefix = "paradyse";
 
 bool is_bad_input(const std::exception& error) {
   return dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
+}
+
+// The length of runs of equal names, where all are as long and no name comes again; else all.
+int equal_runs(const std::vector<std::string>& names) {
+  const auto all = static_cast<int>(names.size());
+  int run = 1;
+  while (run < all && names[idx(run)] == names[0]) {
+    ++run;
+  }
+  std::set<std::string> seen;
+  for (int first = 0; first < all; first += run) {
+    if (first + run > all || !seen.insert(names[idx(first)]).second) {
+      return all;
+    }
+    for (int r = first; r < first + run; ++r) {
+      if (names[idx(r)] != names[idx(first)]) {
+        return all;
+      }
+    }
+  }
+  return run;
 }
 
 class GlooBackend final : public Backend {
@@ -94,6 +117,16 @@ class GlooBackend final : public Backend {
 
   std::string name() const override { return name_; }
   int first_rank() const override { return options_.rank; }
+
+  // Processes at one address are on one node.
+  int ranks_per_node(int ranks) const override {
+    std::vector<std::string> hosts;
+    hosts.reserve(idx(ranks));
+    for (int r = 0; r < ranks; ++r) {
+      hosts.push_back(peers_.at(r).first);
+    }
+    return equal_runs(hosts);
+  }
 
   void run(int ranks, const Body& body) override {
     if (ranks < 1 || ranks > options_.size) {
