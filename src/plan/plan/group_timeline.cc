@@ -55,11 +55,16 @@ Timeline timeline(const GroupTask& task, const Model& model) {
 
 GroupTimeline group_timeline(
     const Plan& plan, const PlanGroup& group, const Model& model, bool keep) {
-  GroupTimeline result{.parts = timeline(group_task(plan, group, keep), model), .seats = {}};
+  return {.parts = timeline(group_task(plan, group, keep), model), .seats = seats_of(plan, group)};
+}
+
+std::vector<Seat> seats_of(const Plan& plan, const PlanGroup& group) {
+  std::vector<Seat> seats;
+  seats.reserve(group.ranks.size());
   for (std::size_t place = 0; place < group.ranks.size(); ++place) {
-    result.seats.push_back(seat_of(plan, group, place));
+    seats.push_back(seat_of(plan, group, place));
   }
-  return result;
+  return seats;
 }
 
 PredictedBytes fullest_rank(

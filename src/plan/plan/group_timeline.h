@@ -38,6 +38,9 @@ Documents packed(const GroupTask& task, bool causal);
 // Its programs.  Throws std::invalid_argument like timeline().
 Timeline timeline(const GroupTask& task, const Model& model);
 
+// [rank of the group] Where its ranks sit.
+std::vector<Seat> seats_of(const Plan& plan, const PlanGroup& group);
+
 struct GroupTimeline {
   Timeline parts;
   std::vector<Seat> seats;  // [rank of the group]

@@ -42,8 +42,9 @@ class WholeCosts {
         effort_(effort),
         layers_(documents.task().model.layers) {
     LayerCosts& costs = documents.costs().of(1);
-    const double layer_once = costs.predicted_layer(layer, 1).busy;
-    const double rest_once = costs.rest(1).busy;
+    const double layer_once = costs.predicted_layer_once(layer).busy;
+    const double rest_once =
+        documents.correction().common_factor() * costs.predicted_rest_once().busy;
     std::map<std::int64_t, Known> found;  // [length]
     for (const std::int64_t n : lengths) {
       const auto [known, fresh] = found.try_emplace(n);
@@ -55,7 +56,7 @@ class WholeCosts {
       }
       known_.push_back(known->second);
     }
-    once_ = documents.estimate(layer, 1, 1).busy;
+    once_ = documents.once(layer, 1).busy;
     // Bytes grow with tokens, unless lengths were held to less.
     if (documents.held_to().empty() || caps == Caps::passed) {
       most_tokens_ = largest_that(
@@ -69,7 +70,7 @@ class WholeCosts {
     const Known& known = known_[idx(d)];
     return static_cast<double>(layers_) * (known.layer * known_[idx(longest)].factor) + known.rest;
   }
-  // Of every rank, with or without documents: it gathers weights, as for one token.
+  // Of every rank, with or without documents: it gathers weights.
   [[nodiscard]] double once() const { return once_; }
   [[nodiscard]] bool fits(std::int64_t tokens) const {
     return most_tokens_ ? tokens <= *most_tokens_ : estimated_to_fit(tokens);

@@ -143,7 +143,13 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_for(
   };
   std::optional<Fitting> best = fastest(among);
   // More ways are a finer search for what fits exactly, not always a better one.
-  if (among.tried && costs().of(ranks).tries_options() && task().memory_per_rank > 0) {
+  const auto tries = [&](const Fitting& fitting) {
+    return std::ranges::any_of(fitting.program, [&](const LayerRun& run) {
+      return std::ranges::any_of(
+          run.choice, [&](const PartChoice& part) { return costs().of(ranks).tries(part); });
+    });
+  };
+  if (among.tried && task().memory_per_rank > 0 && (!best || tries(*best))) {
     among.tried = false;
     std::optional<Fitting> plain = fastest(among);
     if (plain && (!best || plain->seconds <= best->seconds)) {
@@ -241,6 +247,59 @@ DocumentPlans::Estimate DocumentPlans::estimate(
   e.peak = static_bytes() + e.saved +
            std::max(layers > 0 ? one.transient_bytes : 0, rest.transient_bytes);
   return e;
+}
+
+DocumentPlans::Estimate DocumentPlans::once(const LayerChoice& layer, int ranks) {
+  LayerCosts& costs = this->costs().of(ranks);
+  const PartCost one = costs.predicted_layer_once(layer);
+  const PartCost rest = costs.predicted_rest_once();
+  const auto L = static_cast<double>(task().model.layers) *
+                 correction().factor(part_of(layer, "attention").strategy, ranks, 1);
+  const double common = correction().common_factor();
+  return {.wall = L * one.wall + common * rest.wall, .busy = L * one.busy + common * rest.busy};
+}
+
+std::vector<std::vector<double>> DocumentPlans::walls(
+    const std::vector<Room>& layers, const std::vector<std::int64_t>& lengths, int ranks) {
+  LayerCosts& costs = this->costs().of(ranks);
+  const std::vector<LayerCosts::Place> places = LayerCosts::places(lengths);
+  const std::vector<double> rest = costs.predicted_rest_walls(places);
+  const auto count = static_cast<double>(task().model.layers);
+  const double common = correction().common_factor();
+  std::vector<std::vector<double>> all;
+  all.reserve(layers.size());
+  for (const Room& one : layers) {
+    std::vector<double>& walls = all.emplace_back(costs.predicted_walls(one.layer, places));
+    const std::string& strategy = part_of(one.layer, "attention").strategy;
+    std::map<int, double> factors;  // by log2_bucket(): what the correction tells apart
+    for (std::size_t d = 0; d < walls.size(); ++d) {
+      const auto [factor, fresh] = factors.try_emplace(log2_bucket(lengths[d]));
+      if (fresh) {
+        factor->second = correction().factor(strategy, ranks, lengths[d]);
+      }
+      walls[d] = count * factor->second * walls[d] + common * rest[d];
+    }
+  }
+  return all;
+}
+
+const std::vector<DocumentPlans::Room>& DocumentPlans::rooms(int ranks, Caps caps) {
+  if (rooms_held_to_ != held_to()) {
+    rooms_held_to_ = held_to();
+    rooms_.clear();
+  }
+  const auto [found, fresh] = rooms_.try_emplace({ranks, caps, weights_whole()});
+  if (fresh) {
+    LayerCosts& costs = this->costs().of(ranks);
+    for (const std::vector<LayerChoice>* layers : {&costs.uniform(), &costs.tried()}) {
+      for (const LayerChoice& layer : *layers) {
+        if (const std::int64_t tokens = longest(layer, ranks, caps); tokens > 0) {
+          found->second.push_back({.layer = layer, .longest = tokens});
+        }
+      }
+    }
+  }
+  return found->second;
 }
 
 std::int64_t DocumentPlans::longest(const LayerChoice& layer, int ranks, Caps caps) {

@@ -60,6 +60,18 @@ class DocumentPlans final : public Planning {
   };
   Estimate estimate(
       const LayerChoice& layer, std::int64_t length, int ranks, std::int64_t longest = 0);
+  // Seconds of a group whatever documents it has: each takes its own beside that.
+  Estimate once(const LayerChoice& layer, int ranks);
+  // What all layers of groups of so many ranks may be, asked for or worth a try, and the longest
+  // document of each; without those that none fits.  Remembered while `held_to()` is the same.
+  struct Room {
+    LayerChoice layer;
+    std::int64_t longest = 0;
+  };
+  const std::vector<Room>& rooms(int ranks, Caps caps);
+  // [layer][document] Wall seconds of documents of these lengths, as estimate() says.
+  std::vector<std::vector<double>> walls(
+      const std::vector<Room>& layers, const std::vector<std::int64_t>& lengths, int ranks);
   // Tokens of the longest document that fits under one layer choice, by estimates; 0: none does.
   std::int64_t longest(const LayerChoice& layer, int ranks, Caps caps = Caps::held);
 
@@ -124,6 +136,8 @@ class DocumentPlans final : public Planning {
   std::vector<LayerChoice> whole_;
   using Key = std::tuple<std::int64_t, int, Caps, bool>;  // length, ranks, weights_whole()
   std::map<Key, std::optional<DocumentPlan>> plans_;      // forgotten as best() says
+  std::map<std::tuple<int, Caps, bool>, std::vector<Room>> rooms_;  // ranks, weights_whole()
+  HeldTo rooms_held_to_;
   LayerRuns last_;  // what the published heuristic smooths towards
 };
 

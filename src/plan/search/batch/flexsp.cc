@@ -1,11 +1,12 @@
 // Groups of any size side by side (FlexSP, arXiv 2412.01523): documents go where they cost least,
 // by the fast planner of groupings on what the layer costs of each size of group say.
 //
-// A type of group is a number of ranks and a layer that all layers are like.  It takes, for
-// documents of n tokens,   wall(n) - wall(1) each, and wall(1) once, of which every micro-batch
-// takes the least of all types: gathering weights.  Once it is known which documents share a
-// group, the layer planner picks what its layers run, as it does for the borders' plans; the plan
-// is predicted exactly, and the borders' plan is taken where it is predicted to be faster.
+// A type of group is a number of ranks and a layer that all layers are like.  It takes a time once,
+// of which every micro-batch takes the least of all types (gathering weights), and for documents of
+// n tokens   wall(n) - once   each: what many small ones take together is more than one as long.
+// Once it is known which documents share a group, the layer planner picks what its layers run, as
+// it does for the borders' plans; the plan is predicted exactly, and the borders' plan is taken
+// where it is predicted to be faster.
 //
 // The same with one size for all groups of a run is what static parallelism is at its best: rows
 // for comparison, without the borders' plan.
@@ -42,7 +43,7 @@ struct Way {
   int ranks = 1;
   LayerChoice layer;
   std::int64_t capacity = 0;
-  double once = 0;              // wall(1)
+  double once = 0;              // whatever documents it has
   std::vector<double> seconds;  // [document] beside that
   double total = 0;             // of all documents
 };
@@ -83,11 +84,8 @@ class Groups {
  private:
   [[nodiscard]] bool agreed(const Plan& plan) const {
     const PlanningTask& task = documents_.task();
-    return problems(plan, {.model = task.model, .precision = task.precision}).empty();
-  }
-
-  double wall(const LayerChoice& layer, std::int64_t tokens, int ranks) {
-    return documents_.estimate(layer, tokens, ranks).wall;
+    return documents_.weights_whole() ||  // nobody waits for other groups
+           problems(plan, {.model = task.model, .precision = task.precision}).empty();
   }
 
   // Those that no other of as many ranks beats in room and in the seconds of all documents; found
@@ -102,20 +100,20 @@ class Groups {
     const auto beats = [](const Way& a, const Way& b) {
       return a.capacity >= b.capacity && a.total <= b.total;
     };
-    for (const LayerChoice& layer : documents_.costs().of(ranks).uniform()) {
+    const std::vector<DocumentPlans::Room>& rooms = documents_.rooms(ranks, caps_);
+    std::vector<std::vector<double>> walls = documents_.walls(rooms, lengths_, ranks);
+    for (std::size_t i = 0; i < rooms.size(); ++i) {
+      const auto& [layer, capacity] = rooms[i];
       Way way{
           .ranks = ranks,
           .layer = layer,
-          .capacity = documents_.longest(layer, ranks, caps_),
-          .once = wall(layer, 1, ranks),
-          .seconds = {},
+          .capacity = capacity,
+          .once = documents_.once(layer, ranks).wall,
+          .seconds = std::move(walls[i]),
           .total = 0};
-      if (way.capacity == 0) {
-        continue;
-      }
-      for (const std::int64_t n : lengths_) {
-        way.seconds.push_back(std::max(kLeastSeconds, wall(layer, n, ranks) - way.once));
-        way.total += way.seconds.back();
+      for (double& seconds : way.seconds) {
+        seconds = std::max(kLeastSeconds, seconds - way.once);
+        way.total += seconds;
       }
       if (std::ranges::none_of(kept, [&](const Way& other) { return beats(other, way); })) {
         std::erase_if(kept, [&](const Way& other) { return beats(way, other); });

@@ -28,6 +28,14 @@ double seconds_over(const NodeLinks& links, const std::vector<SentOnce>& sent) {
   return slowest;
 }
 
+const LayerChoice& choice_of(const LayerRuns& program, std::int64_t layer) {
+  auto run = program.begin();
+  for (; layer >= run->layers; ++run) {
+    layer -= run->layers;
+  }
+  return run->choice;
+}
+
 }  // namespace
 
 PlanPrediction::PlanPrediction(
@@ -36,7 +44,10 @@ PlanPrediction::PlanPrediction(
       correction_(correction),
       model_(task.model),
       seconds_(task.seconds ? task.seconds : closed_form(task.machine)),
-      costs_(costs) {}
+      costs_(costs),
+      folded_([this](const GroupTask& group, const std::vector<Seat>& seats) {
+        return fold(group, seats);
+      }) {}
 
 // Of cores: a group of more ranks than cores has waited for those already.
 double PlanPrediction::busy_seconds(const GroupSeconds& group) const {
@@ -54,23 +65,60 @@ double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) con
   return groups.size() == 1 ? slowest : std::max(slowest, busy / task_.machine.cores);
 }
 
+FoldedGroup PlanPrediction::fold(const GroupTask& group, const std::vector<Seat>& seats) const {
+  const Timeline parts = timeline(group, model_);
+  FoldedGroup folded{.domain = parts.front().program().domain};
+  for (const Seat& seat : seats) {
+    folded.held.push_back(footprint(parts, seat, task_.precision, 0));
+  }
+  if (seconds_->by_work()) {
+    for (const auto& [body, alike] : bodies(parts)) {
+      const ScheduledPart& part = parts[alike.front()];
+      const bool of_layer = part.weights >= 0 && part.layer >= 0;  // a move is in no model
+      folded.parts.push_back(
+          {.layer = of_layer ? part.layer : -1,
+           .seconds = static_cast<double>(alike.size()) * part_seconds(part, seats)});
+    }
+    folded.copying = copying_seconds(parts, seats, task_.precision, task_.machine);
+  }
+  return folded;
+}
+
+std::int64_t PlanPrediction::static_bytes(int domain_rank, bool whole) {
+  std::vector<std::int64_t>& known = static_bytes_[whole];
+  if (known.empty()) {
+    for (int rank = 0; rank < task_.domain(); ++rank) {
+      known.push_back(paradyse::static_bytes(
+          model_,
+          task_.domain(),
+          rank,
+          task_.precision,
+          task_.keeps(),
+          {.reshard_after_backward = !whole}));
+    }
+  }
+  return known[idx(domain_rank)];
+}
+
 PredictedBytes PlanPrediction::fullest_rank(
-    const Timeline& parts, const std::vector<Seat>& seats) const {
-  const bool whole = parts.front().program().domain < task_.domain();
-  return paradyse::fullest_rank(
-      parts,
-      seats,
-      model_,
-      task_.domain(),
-      task_.precision,
-      task_.keeps(),
-      {.reshard_after_backward = !whole});
+    const GroupTask& group, const std::vector<Seat>& seats) {
+  const FoldedGroup& folded = folded_.of(group, seats);
+  PredictedBytes fullest;
+  for (std::size_t i = 0; i < seats.size(); ++i) {
+    const std::int64_t held = static_bytes(seats[i].domain_rank, folded.domain < task_.domain());
+    const Footprint& foot = folded.held[i];
+    if (held + foot.peak_bytes > fullest.total()) {
+      fullest = {
+          .static_bytes = held,
+          .saved = foot.saved_bytes,
+          .transient = foot.peak_bytes - foot.saved_bytes};
+    }
+  }
+  return fullest;
 }
 
 PredictedBytes PlanPrediction::bytes_of(
-    const LayerRuns& program,
-    const std::vector<std::vector<std::int64_t>>& groups,
-    int ranks) const {
+    const LayerRuns& program, const std::vector<std::vector<std::int64_t>>& groups, int ranks) {
   PredictedBytes most;
   int first = 0;  // of the group's ranks
   for (const std::vector<std::int64_t>& lengths : groups) {
@@ -87,7 +135,7 @@ PredictedBytes PlanPrediction::bytes_of(
         .weight_domain = costs_.domain(),
         .keep = task_.training,
         .tiles = task_.model.tiles()};
-    const PredictedBytes bytes = fullest_rank(timeline(group, model_), seats);
+    const PredictedBytes bytes = fullest_rank(group, seats);
     if (bytes.total() > most.total()) {
       most = bytes;
     }
@@ -101,15 +149,10 @@ void PlanPrediction::predict(Plan& plan, bool hoped) {
   for (PlanMicroBatch& micro : plan.micro_batches) {
     std::vector<GroupSeconds> groups;
     for (PlanGroup& group : micro.groups) {
-      const GroupTimeline built = group_timeline(plan, group, model_, task_.training);
-      group.predicted.bytes = fullest_rank(built.parts, built.seats);
-      group.predicted.seconds = group_seconds(
-          built.parts,
-          choices(plan.programs.at(group.program)),
-          built.seats,
-          built.parts.front().program().documents.lengths,
-          correction_,
-          hoped);
+      const GroupTask of_group = group_task(plan, group, task_.training);
+      const std::vector<Seat> seats = seats_of(plan, group);
+      group.predicted.bytes = fullest_rank(of_group, seats);
+      group.predicted.seconds = group_seconds(of_group, seats, correction_, hoped);
       groups.push_back(
           {.ranks = static_cast<int>(group.ranks.size()), .seconds = *group.predicted.seconds});
     }
@@ -154,6 +197,15 @@ double PlanPrediction::whole_weights_seconds() const {
   return *whole_weights_seconds_;
 }
 
+double PlanPrediction::seconds_each_time(const Plan& plan) const {
+  double sum = task_.step_seconds * correction_.common_factor();
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    sum +=
+        micro.predicted.seconds.value_or(0) + correction_.common_factor() * whole_weights_seconds();
+  }
+  return sum;
+}
+
 // By what was measured of exchanges, wherever ranks are.
 double PlanPrediction::seconds_by_work(const std::vector<SentOnce>& sent) const {
   std::vector<PartWork> works;
@@ -179,15 +231,13 @@ double PlanPrediction::seconds_by_work(const std::vector<SentOnce>& sent) const 
 double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro) {
   const Correction none;
   std::vector<GroupSeconds> groups;
+  groups.reserve(micro.groups.size());
   for (const PlanGroup& group : micro.groups) {
-    const GroupTimeline built = group_timeline(plan, group, model_, task_.training);
     groups.push_back(
         {.ranks = static_cast<int>(group.ranks.size()),
          .seconds = group_seconds(
-             built.parts,
-             choices(plan.programs.at(group.program)),
-             built.seats,
-             built.parts.front().program().documents.lengths,
+             group_task(plan, group, task_.training),
+             seats_of(plan, group),
              none,
              /*hoped=*/false)});
   }
@@ -196,47 +246,43 @@ double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatc
 
 // Of a group that is alone on the machine; of one rank beside others: on a core of its own.
 double PlanPrediction::group_seconds(
-    const Timeline& parts,
-    const std::vector<LayerChoice>& layers,
+    const GroupTask& group,
     const std::vector<Seat>& seats,
-    const std::vector<std::int64_t>& lengths,
     const Correction& correction,
     bool hoped) {
   const auto ranks = static_cast<int>(seats.size());
-  const std::int64_t longest = longest_of(lengths);
+  const std::int64_t longest = longest_of(group.lengths);
   const auto factor_of = [&](const LayerChoice& layer) {
     return correction.factor(learned_part(model_, layer).strategy, ranks, longest, hoped);
   };
   if (!seconds_->by_work()) {
     // Weights are gathered once, as for one token, with documents or without; the rest is each's.
-    const int domain = parts.front().program().domain;
-    LayerCosts& costs = costs_.of(ranks, domain);
+    LayerCosts& costs = costs_.of(ranks, group.weight_domain);
     const auto of_all = [&](const auto& cost_of) {
       const auto seconds = [&](std::int64_t n) {
         const PartCost cost = cost_of(n);
         return ranks < task_.ranks ? cost.busy : cost.wall;
       };
       const double once = seconds(1);
-      return std::accumulate(lengths.begin(), lengths.end(), once, [&](double sum, std::int64_t n) {
-        return sum + std::max(0.0, seconds(n) - once);
-      });
+      return std::accumulate(
+          group.lengths.begin(), group.lengths.end(), once, [&](double sum, std::int64_t n) {
+            return sum + std::max(0.0, seconds(n) - once);
+          });
     };
     double sum = correction.common_factor() *
                  of_all([&](std::int64_t n) { return costs.predicted_rest(n); });
-    for (const LayerChoice& layer : layers) {
-      sum += factor_of(layer) *
-             of_all([&](std::int64_t n) { return costs.predicted_layer(layer, n); });
+    for (const LayerRun& run : group.layers) {
+      sum += static_cast<double>(run.layers) * factor_of(run.choice) *
+             of_all([&](std::int64_t n) { return costs.predicted_layer(run.choice, n); });
     }
     return sum;
   }
-  double sum =
-      correction.common_factor() * copying_seconds(parts, seats, task_.precision, task_.machine);
-  for (const auto& [body, alike] : bodies(parts)) {
-    const ScheduledPart& part = parts[alike.front()];
-    const bool of_layer = part.weights >= 0 && part.layer >= 0;  // a move is in no model
-    const double factor =
-        of_layer ? factor_of(layers[idx(part.layer)]) : correction.common_factor();
-    sum += factor * static_cast<double>(alike.size()) * part_seconds(part, seats);
+  const FoldedGroup& folded = folded_.of(group, seats);
+  double sum = correction.common_factor() * folded.copying;
+  for (const FoldedGroup::Parts& parts : folded.parts) {
+    const double factor = parts.layer < 0 ? correction.common_factor()
+                                          : factor_of(choice_of(group.layers, parts.layer));
+    sum += factor * parts.seconds;
   }
   return sum;
 }

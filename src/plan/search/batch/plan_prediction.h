@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "paradyse/plan/correction.h"
 #include "paradyse/plan/plan.h"
 #include "src/plan/cost/whole_weights.h"
+#include "src/plan/search/batch/folded_groups.h"
 #include "src/plan/search/layers/group_costs.h"
 
 namespace paradyse {
@@ -35,6 +37,9 @@ class PlanPrediction {
   // the benefit of the doubt for what was not tried; and as it is expected to run, for people.
   void predict(Plan& plan) { predict(plan, /*hoped=*/true); }
   void expect(Plan& plan) { predict(plan, /*hoped=*/false); }
+  // About what a predicted plan that leaves weights whole would take, if it exchanged them with
+  // each micro-batch: all ranks then meet in each.
+  [[nodiscard]] double seconds_each_time(const Plan& plan) const;
   // Of a micro-batch, by the time model alone: what measurements are held against.
   [[nodiscard]] double uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro);
 
@@ -42,23 +47,16 @@ class PlanPrediction {
   // alone; copies to the host are not in it.
   [[nodiscard]] double part_seconds(
       const ScheduledPart& part, const std::vector<Seat>& seats) const;
-  // Of a group's parts together, with what measurements taught.
-  [[nodiscard]] double group_seconds(
-      const Timeline& parts,
-      const std::vector<LayerChoice>& layers,
-      const std::vector<Seat>& seats,
-      const std::vector<std::int64_t>& lengths) {
-    return group_seconds(parts, layers, seats, lengths, correction_, /*hoped=*/true);
+  // Of a group, with what measurements taught; and of its rank that needs most.
+  [[nodiscard]] double group_seconds(const GroupTask& group, const std::vector<Seat>& seats) {
+    return group_seconds(group, seats, correction_, /*hoped=*/true);
   }
-  [[nodiscard]] PredictedBytes fullest_rank(
-      const Timeline& parts, const std::vector<Seat>& seats) const;
+  [[nodiscard]] PredictedBytes fullest_rank(const GroupTask& group, const std::vector<Seat>& seats);
 
   // Of the fullest rank when groups of `ranks` ranks, side by side, run documents of these lengths
   // as `program` says.
   [[nodiscard]] PredictedBytes bytes_of(
-      const LayerRuns& program,
-      const std::vector<std::vector<std::int64_t>>& groups,
-      int ranks) const;
+      const LayerRuns& program, const std::vector<std::vector<std::int64_t>>& groups, int ranks);
 
   // Of a micro-batch: its slowest group; where ranks share cores, no less than all of them keep
   // the cores busy together.
@@ -74,19 +72,21 @@ class PlanPrediction {
   [[nodiscard]] double seconds_by_work(const std::vector<SentOnce>& sent) const;
   [[nodiscard]] double busy_seconds(const GroupSeconds& group) const;
   double group_seconds(
-      const Timeline& parts,
-      const std::vector<LayerChoice>& layers,
+      const GroupTask& group,
       const std::vector<Seat>& seats,
-      const std::vector<std::int64_t>& lengths,
       const Correction& correction,
       bool hoped);
+  [[nodiscard]] FoldedGroup fold(const GroupTask& group, const std::vector<Seat>& seats) const;
+  std::int64_t static_bytes(int domain_rank, bool whole);
 
   const PlanningTask& task_;
   const Correction& correction_;
   const Model& model_;
   std::shared_ptr<const TimeModel> seconds_;
   GroupCosts& costs_;
-  mutable std::optional<double> whole_weights_seconds_;  // found when first asked for
+  FoldedGroups folded_;
+  std::map<bool, std::vector<std::int64_t>> static_bytes_;  // [whole][domain rank]
+  mutable std::optional<double> whole_weights_seconds_;     // found when first asked for
 };
 
 }  // namespace paradyse

@@ -51,10 +51,7 @@ bool Planning::far_faster(const Plan& whole) {
       kSmallShare * static_cast<double>(budget(longest_of(whole.lengths)))) {
     return false;
   }
-  Plan each_time = whole;
-  each_time.messages = {.overlap = whole.messages.overlap, .reshard_after_forward = false};
-  prediction_.predict(each_time);
-  return each_time.predicted.seconds.value_or(0) > kFarSlower * whole.predicted.seconds.value_or(0);
+  return prediction_.seconds_each_time(whole) > kFarSlower * whole.predicted.seconds.value_or(0);
 }
 
 BatchPlanner::Answer Planning::faster_of_both(const std::function<BatchPlanner::Answer()>& make) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 
@@ -13,9 +14,18 @@ namespace {
 
 // Rungs of the ladder: a quarter of a doubling apart.
 constexpr double kRungsPerDoubling = 4;
+constexpr int kRungs = 240;  // 2^60 tokens
 
-std::int64_t rung(int i) {
-  return static_cast<std::int64_t>(std::llround(std::exp2(i / kRungsPerDoubling)));
+std::int64_t rung(std::size_t i) {
+  static const std::vector<std::int64_t> all = [] {
+    std::vector<std::int64_t> rungs;
+    rungs.reserve(kRungs);
+    for (int r = 0; r < kRungs; ++r) {
+      rungs.push_back(static_cast<std::int64_t>(std::llround(std::exp2(r / kRungsPerDoubling))));
+    }
+    return rungs;
+  }();
+  return all.at(i);
 }
 
 // The strategies that a group of `ranks` may choose from: on one rank all compute alike, so whole
@@ -168,18 +178,21 @@ LayerCosts::LayerCosts(
         set_recompute(layer, {.parts = level, .layer = !part_by_part_});
         part_of(layer, "mlp") = canonical(part_of(layer, "mlp"));
         part_of(layer, "attention").options = options_of(*attention, task);
-        part_of(layer, "mlp").options = options_of(*mlp, task);
-        uniform_.push_back(std::move(layer));
+        for (const auto& options : option_sets(*mlp, task, group("mlp"), tried)) {
+          part_of(layer, "mlp").options = options;
+          (options == options_of(*mlp, task) ? uniform_ : tried_uniform_).push_back(layer);
+        }
       }
     }
   }
 }
 
-PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
+PartCost LayerCosts::fold(std::size_t way, const std::vector<std::int64_t>& lengths) const {
   const bool whole = way == ways_.size();
-  const Documents documents = packed({length}, ranks_, model_.causal);
+  const Documents documents = packed(lengths, ranks_, model_.causal);
   Timeline parts;
-  PartQuestion question{.ranks = ranks_, .length = length};
+  PartQuestion question{
+      .ranks = ranks_, .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
   if (whole) {
     parts = timeline(ends_, documents, domain_, {}, task_.training);
     question.part = "rest";
@@ -236,30 +249,89 @@ PartCost LayerCosts::fold(std::size_t way, std::int64_t length) const {
   return cost;
 }
 
-PartCost LayerCosts::at(std::size_t way, std::int64_t length) {
-  const auto found = folded_.find({way, length});
-  return found != folded_.end()
-             ? found->second
-             : folded_.emplace(std::pair(way, length), fold(way, length)).first->second;
+const PartCost& LayerCosts::at(std::size_t way, std::size_t i) {
+  folded_.resize(std::max(folded_.size(), way + 1));
+  std::vector<std::optional<PartCost>>& rungs = folded_[way];
+  rungs.resize(std::max(rungs.size(), i + 1));
+  std::optional<PartCost>& known = rungs[i];
+  if (!known) {
+    known = fold(way, {rung(i)});
+  }
+  return *known;
+}
+
+const PartCost& LayerCosts::once(std::size_t way) {
+  once_.resize(std::max(once_.size(), way + 1));
+  std::optional<PartCost>& known = once_[way];
+  if (!known) {
+    known = at(way, 0);
+    if (seconds_->by_work()) {
+      const PartCost two = fold(way, {1, 1});
+      known->wall = std::max(0.0, 2 * known->wall - two.wall);
+      known->busy = std::max(0.0, 2 * known->busy - two.busy);
+      known->forward = std::max(0.0, 2 * known->forward - two.forward);
+    }
+  }
+  return *known;
+}
+
+std::vector<LayerCosts::Place> LayerCosts::places(const std::vector<std::int64_t>& lengths) {
+  std::vector<Place> places;
+  places.reserve(lengths.size());
+  for (const std::int64_t length : lengths) {
+    auto i = static_cast<std::size_t>(std::floor(
+        std::log2(static_cast<double>(std::max<std::int64_t>(length, 1))) * kRungsPerDoubling));
+    while (rung(i) > length && i > 0) {
+      --i;
+    }
+    while (i > 0 && rung(i - 1) == rung(i)) {  // short ones are rungs several times
+      --i;
+    }
+    Place& place = places.emplace_back(Place{.low = i, .high = i});
+    const std::int64_t low = rung(i);
+    if (low < length) {
+      while (rung(place.high) <= low) {
+        ++place.high;
+      }
+      place.share = static_cast<double>(length - low) / static_cast<double>(rung(place.high) - low);
+    }
+  }
+  return places;
+}
+
+void LayerCosts::add_walls(
+    std::size_t way, bool again, const std::vector<Place>& places, std::vector<double>& walls) {
+  const auto wall = [&](const PartCost& cost) { return cost.wall + (again ? cost.forward : 0); };
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    const Place& place = places[d];
+    const double a = wall(at(way, place.low));
+    walls[d] += a + place.share * (wall(at(way, place.high)) - a);
+  }
+}
+
+std::vector<double> LayerCosts::predicted_walls(
+    const LayerChoice& choice, const std::vector<Place>& places) {
+  std::vector<double> walls(places.size());
+  for (const std::size_t way : ways_of(choice)) {
+    add_walls(way, made_again_whole(choice), places, walls);
+  }
+  return walls;
+}
+
+std::vector<double> LayerCosts::predicted_rest_walls(const std::vector<Place>& places) {
+  std::vector<double> walls(places.size());
+  add_walls(ways_.size(), /*again=*/false, places, walls);
+  return walls;
 }
 
 PartCost LayerCosts::read_off(std::size_t way, std::int64_t length) {
-  int i = static_cast<int>(std::floor(
-      std::log2(static_cast<double>(std::max<std::int64_t>(length, 1))) * kRungsPerDoubling));
-  while (rung(i) > length && i > 0) {
-    --i;
+  const Place place = places({length}).front();
+  if (place.low == place.high) {
+    return at(way, place.low);
   }
-  const std::int64_t low = rung(i);
-  std::int64_t high = low;
-  while (high <= low) {
-    high = rung(++i);
-  }
-  const PartCost a = at(way, low);
-  if (low == length) {
-    return a;
-  }
-  const PartCost b = at(way, high);
-  const double share = static_cast<double>(length - low) / static_cast<double>(high - low);
+  const PartCost a = at(way, place.low);
+  const PartCost& b = at(way, place.high);
+  const double share = place.share;
   const auto between = [&](auto x, auto y) {
     return static_cast<decltype(x)>(
         static_cast<double>(x) + share * (static_cast<double>(y) - static_cast<double>(x)));
@@ -273,7 +345,11 @@ PartCost LayerCosts::read_off(std::size_t way, std::int64_t length) {
       .input_bytes = between(a.input_bytes, b.input_bytes)};
 }
 
-bool LayerCosts::tries_options() const { return std::ranges::find(tried_, true) != tried_.end(); }
+bool LayerCosts::tries(PartChoice part) const {
+  part.with_layer = false;
+  const auto way = std::ranges::find(ways_, canonical(part));
+  return way != ways_.end() && tried_[idx(way - ways_.begin())];
+}
 
 LayerCosts::Ways LayerCosts::ways(std::int64_t length, AmongWays among, std::int64_t longest) {
   // Part after part; what another beats is in no way that counts.  The correction scales a whole
@@ -336,17 +412,37 @@ LayerCosts::Ways LayerCosts::ways(std::int64_t length, AmongWays among, std::int
   return result;
 }
 
+const std::vector<std::size_t>& LayerCosts::ways_of(const LayerChoice& choice) {
+  if (!last_ || last_->layer != choice) {
+    last_ = {.layer = choice, .ways = {}};
+    for (PartChoice part : choice) {
+      part.with_layer = false;
+      const auto way = std::find(ways_.begin(), ways_.end(), canonical(part));
+      if (way == ways_.end()) {
+        last_.reset();
+        throw std::invalid_argument(
+            "layer costs: '" + name(choice) + "' is not among the candidates");
+      }
+      last_->ways.push_back(idx(way - ways_.begin()));
+    }
+  }
+  return last_->ways;
+}
+
 PartCost LayerCosts::predicted_layer(const LayerChoice& choice, std::int64_t length) {
   std::optional<PartCost> sum;
-  for (PartChoice part : choice) {
-    part.with_layer = false;
-    const auto way = std::find(ways_.begin(), ways_.end(), canonical(part));
-    if (way == ways_.end()) {
-      throw std::invalid_argument(
-          "layer costs: '" + name(choice) + "' is not among the candidates");
-    }
-    const PartCost cost = read_off(idx(way - ways_.begin()), length);
+  for (const std::size_t way : ways_of(choice)) {
+    const PartCost cost = read_off(way, length);
     sum = sum ? *sum + cost : cost;
+  }
+  const PartCost layer = sum.value_or(PartCost{});
+  return made_again_whole(choice) ? whole_layer_cost(layer) : layer;
+}
+
+PartCost LayerCosts::predicted_layer_once(const LayerChoice& choice) {
+  std::optional<PartCost> sum;
+  for (const std::size_t way : ways_of(choice)) {
+    sum = sum ? *sum + once(way) : once(way);
   }
   const PartCost layer = sum.value_or(PartCost{});
   return made_again_whole(choice) ? whole_layer_cost(layer) : layer;

@@ -6,8 +6,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,7 +50,8 @@ class LayerCosts {
     std::vector<double> busy;
   };
   Ways ways(std::int64_t length, AmongWays among = {}, std::int64_t longest = 0);
-  [[nodiscard]] bool tries_options() const;
+  // Whether the part has options that nobody asked for.
+  [[nodiscard]] bool tries(PartChoice part) const;
 
   // Of one choice, corrected by what was measured for its attention strategy, as for ways(); and of
   // what is not in a layer: embedding, transform, head, rotary tables.
@@ -59,16 +60,33 @@ class LayerCosts {
   // The same by the time model alone.
   PartCost predicted_layer(const LayerChoice& choice, std::int64_t length);
   PartCost predicted_rest(std::int64_t length) { return read_off(ways_.size(), length); }
+  // Of a group whatever documents it has: what the first takes beside the second, of one token
+  // each; of seconds that do not go by the work, all that the first takes.
+  PartCost predicted_layer_once(const LayerChoice& choice);
+  // Wall seconds alone, for many lengths at once, whose places on the ladder are found once.
+  struct Place;
+  static std::vector<Place> places(const std::vector<std::int64_t>& lengths);
+  std::vector<double> predicted_walls(const LayerChoice& choice, const std::vector<Place>& places);
+  std::vector<double> predicted_rest_walls(const std::vector<Place>& places);
+  PartCost predicted_rest_once() { return once(ways_.size()); }
 
   // Attention and MLP alike: those that people compare.
   [[nodiscard]] const std::vector<LayerChoice>& uniform() const { return uniform_; }
+  // The same with options that nobody asked for.
+  [[nodiscard]] const std::vector<LayerChoice>& tried() const { return tried_uniform_; }
 
  private:
-  // Of one of ways_, or, beyond them, of the rest: folded at the length, and remembered; between
-  // the ladder's rungs.
-  PartCost at(std::size_t way, std::int64_t length);
+  // Of one of ways_, or, beyond them, of the rest: folded at rung `i` of the ladder, and
+  // remembered; between its rungs.
+  const PartCost& at(std::size_t way, std::size_t i);
+  void add_walls(
+      std::size_t way,
+      bool again,  // made again: its forward pass counts twice
+      const std::vector<Place>& places,
+      std::vector<double>& walls);
   PartCost read_off(std::size_t way, std::int64_t length);
-  PartCost fold(std::size_t way, std::int64_t length) const;
+  const PartCost& once(std::size_t way);
+  PartCost fold(std::size_t way, const std::vector<std::int64_t>& lengths) const;
 
   const PlanningTask& task_;
   const Correction& correction_;
@@ -82,8 +100,25 @@ class LayerCosts {
   std::vector<PartChoice> ways_;  // to run one part
   std::vector<bool> tried_;       // [way] it has an option that nobody asked for
   std::vector<LayerChoice> uniform_;
-  // By way and rung; kept for good, since nothing that is learned changes it.
-  std::map<std::pair<std::size_t, std::int64_t>, PartCost> folded_;
+  std::vector<LayerChoice> tried_uniform_;
+  // The ways of a layer's parts: found for the layer that is asked for again and again.
+  const std::vector<std::size_t>& ways_of(const LayerChoice& choice);
+
+  // [way][rung] Kept for good, since nothing that is learned changes it.
+  std::vector<std::vector<std::optional<PartCost>>> folded_;
+  std::vector<std::optional<PartCost>> once_;  // [way]
+  struct KnownLayer {
+    LayerChoice layer;
+    std::vector<std::size_t> ways;
+  };
+  std::optional<KnownLayer> last_;
+};
+
+// The rungs between which a length lies: the same where it is one.
+struct LayerCosts::Place {
+  std::size_t low = 0;
+  std::size_t high = 0;
+  double share = 0;  // of the way from one to the other
 };
 
 // The cost of a layer's two parts together: what one keeps is there while the other runs.

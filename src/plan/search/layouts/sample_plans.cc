@@ -105,12 +105,11 @@ SamplePlans::Fitting SamplePlans::priced(
       .keep = task().training,
       .messages = messages,
       .tiles = task().model.tiles()};
-  const Timeline parts = timeline(built, task().model);
   const std::vector<Seat> seats = seats_side_by_side(group.ranks, task());
   return {
       .program = built.layers,
-      .bytes = prediction().fullest_rank(parts, seats),
-      .seconds = prediction().group_seconds(parts, layers, seats, built.lengths)};
+      .bytes = prediction().fullest_rank(built, seats),
+      .seconds = prediction().group_seconds(built, seats)};
 }
 
 const SamplePlans::Found& SamplePlans::best(

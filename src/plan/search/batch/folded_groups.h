@@ -1,0 +1,52 @@
+// What groups of plans take, folded once: a planner comes back to the same groups many times, with
+// other factors, on other ranks and in other plans.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "src/plan/plan/group_timeline.h"
+
+namespace paradyse {
+
+struct FoldedGroup {
+  // Seconds of parts that are alike, by the time model alone.
+  struct Parts {
+    std::int64_t layer = -1;  // of the first, whose strategy says how they are corrected; -1: none
+    double seconds = 0;
+  };
+  int domain = 1;                    // ranks that weights are gathered from
+  std::vector<Footprint> held = {};  // [seat] beside what is there all the time
+  std::vector<Parts> parts = {};     // none where seconds do not go by the work
+  double copying = 0;                // seconds, to the host and back
+};
+
+class FoldedGroups {
+ public:
+  using Fold = std::function<FoldedGroup(const GroupTask& group, const std::vector<Seat>& seats)>;
+  explicit FoldedGroups(Fold fold) : fold_(std::move(fold)) {}
+
+  // Valid until the next call.
+  const FoldedGroup& of(const GroupTask& group, const std::vector<Seat>& seats);
+
+ private:
+  // What its fold depends on: where a group gathers from nobody, not on its places in a sharding
+  // group, or how weights travel; of one rank on no messages at all.
+  struct Key {
+    GroupTask group;
+    std::vector<int> domain_ranks;
+
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Key& key) const;
+  };
+
+  Fold fold_;
+  std::unordered_map<Key, FoldedGroup, Hash> known_;
+};
+
+}  // namespace paradyse
