@@ -20,6 +20,10 @@ namespace paradyse {
 
 namespace {
 
+// Of the structured model's error: what the hybrid's has to be below to be the default.  It knows
+// documents one at a time, which batches are not, and errors of so few lengths differ by chance.
+constexpr double kFarBetter = 0.7;
+
 constexpr const char* kOptimizer = "optimizer";
 constexpr std::size_t kLeastLengths = 3;
 
@@ -259,7 +263,8 @@ Costs fit_pooled(const Profile& profile, const Profile& rounds, const FitOptions
   add_errors(*structured, structured_unseen);
   add_errors(*hybrid, hybrid_unseen);
   fit_peaks(profile, options, *hybrid, costs);
-  costs.best = overall(hybrid_unseen) < overall(structured_unseen) ? "hybrid" : "structured";
+  costs.best =
+      overall(hybrid_unseen) < kFarBetter * overall(structured_unseen) ? "hybrid" : "structured";
   return costs;
 }
 

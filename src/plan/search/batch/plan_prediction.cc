@@ -43,7 +43,8 @@ PlanPrediction::PlanPrediction(
     : task_(task),
       correction_(correction),
       model_(task.model),
-      seconds_(task.seconds ? task.seconds : closed_form(task.machine)),
+      seconds_(seconds_of(task, task.domain())),
+      whole_seconds_(seconds_of(task, 0)),
       costs_(costs),
       folded_([this](const GroupTask& group, const std::vector<Seat>& seats) {
         return fold(group, seats);
@@ -71,7 +72,7 @@ FoldedGroup PlanPrediction::fold(const GroupTask& group, const std::vector<Seat>
   for (const Seat& seat : seats) {
     folded.held.push_back(footprint(parts, seat, task_.precision, 0));
   }
-  if (seconds_->by_work()) {
+  if (seconds_from(folded.domain).by_work()) {
     for (const auto& [body, alike] : bodies(parts)) {
       const ScheduledPart& part = parts[alike.front()];
       const bool of_layer = part.weights >= 0 && part.layer >= 0;  // a move is in no model
@@ -224,8 +225,7 @@ double PlanPrediction::seconds_by_work(const std::vector<SentOnce>& sent) const 
     question.strategy = to_string(Verb::gather);
     question.ranks = 1;
   }
-  const auto& fitted = task_.by_work ? task_.by_work : seconds_;
-  return (fitted->by_work() ? fitted : closed_form(task_.machine))->seconds(question).total();
+  return whole_seconds_->seconds(question).total();
 }
 
 double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro) {
@@ -255,7 +255,7 @@ double PlanPrediction::group_seconds(
   const auto factor_of = [&](const LayerChoice& layer) {
     return correction.factor(learned_part(model_, layer).strategy, ranks, longest, hoped);
   };
-  if (!seconds_->by_work()) {
+  if (!seconds_from(group.weight_domain).by_work()) {
     // Weights are gathered once, as for one token, with documents or without; the rest is each's.
     LayerCosts& costs = costs_.of(ranks, group.weight_domain);
     const auto of_all = [&](const auto& cost_of) {
@@ -306,7 +306,7 @@ double PlanPrediction::part_seconds(
     works.push_back(part_work(part, seat, task_.precision));
   }
   question.work = together(works, task_.machine.cores);
-  return seconds_->seconds(question).total();
+  return seconds_from(part.program().domain).seconds(question).total();
 }
 
 std::string costed_name(const ScheduledPart& part) {

@@ -82,7 +82,12 @@ class PlanPrediction {
   const PlanningTask& task_;
   const Correction& correction_;
   const Model& model_;
+  // Of programs that gather weights from so many ranks.
+  [[nodiscard]] const TimeModel& seconds_from(int domain) const {
+    return domain < task_.domain() ? *whole_seconds_ : *seconds_;
+  }
   std::shared_ptr<const TimeModel> seconds_;
+  std::shared_ptr<const TimeModel> whole_seconds_;
   GroupCosts& costs_;
   FoldedGroups folded_;
   std::map<bool, std::vector<std::int64_t>> static_bytes_;  // [whole][domain rank]

@@ -102,6 +102,12 @@ PartCost whole_layer_cost(PartCost layer) {
   return layer;
 }
 
+std::shared_ptr<const TimeModel> seconds_of(const PlanningTask& task, int domain) {
+  const bool whole = domain < task.domain();
+  const auto& wanted = whole && task.by_work ? task.by_work : task.seconds;
+  return wanted && (!whole || wanted->by_work()) ? wanted : closed_form(task.machine);
+}
+
 LayerCosts::LayerCosts(
     const PlanningTask& task, int ranks, int domain, const Correction& correction)
     : task_(task),
@@ -110,7 +116,7 @@ LayerCosts::LayerCosts(
       domain_(domain),
       model_(task.model),
       ends_(with_layers(task.model, 0)),
-      seconds_(task.seconds ? task.seconds : closed_form(task.machine)) {
+      seconds_(seconds_of(task, domain)) {
   std::vector<Recompute> levels(std::begin(kRecomputeLevels), std::end(kRecomputeLevels));
   if (!task.training) {
     levels = {Recompute::none};  // nothing is saved, so nothing is made again
@@ -231,15 +237,7 @@ PartCost LayerCosts::fold(std::size_t way, const std::vector<std::int64_t>& leng
     }
   }
   question.work = together(of_ranks, task_.machine.cores);
-  PartSeconds seconds = seconds_->seconds(question);
-  if (domain_ < task_.ranks && !seconds_->by_work()) {
-    // As it was measured less what one token takes, which is to gather weights.
-    question.length = 1;
-    const PartSeconds once = seconds_->seconds(question);
-    for (std::size_t i = 0; i < kPartPhases; ++i) {
-      seconds.phases[i] = std::max(0.0, seconds.phases[i] - once.phases[i]);
-    }
-  }
+  const PartSeconds seconds = seconds_->seconds(question);
   cost.wall = seconds.total() +
               copying_seconds(whole ? parts : linked(parts), seats, task_.precision, task_.machine);
   cost.forward = seconds.phases[idx(PartPhase::forward)];

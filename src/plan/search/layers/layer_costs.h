@@ -35,6 +35,10 @@ struct AmongWays {
   bool whole = true;  // layers made again as a whole; where nothing else is asked for, always
 };
 
+// What seconds go by where weights are gathered from the ranks of `domain`: where they are whole,
+// what goes by the work if there is that, since others were measured with all that they gather.
+std::shared_ptr<const TimeModel> seconds_of(const PlanningTask& task, int domain);
+
 class LayerCosts {
  public:
   // For groups of `ranks`, side by side, which gather weights from the ranks of `domain`.  Fewer
