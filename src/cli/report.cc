@@ -11,6 +11,7 @@
 #include "src/cli/commands.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/report/compared_json.h"
 #include "src/plan/report/page.h"
 #include "src/plan/report/run_report.h"
 #include "src/plan/report/switching.h"
@@ -144,6 +145,7 @@ int report_run(
   }
   write_page(page_data(run, chosen, beside), out);
   const RunTotals all = totals(run);
+  const std::optional<MeasuredComparison> compared = measured_comparison(run);
   if (common.json) {
     print_json(
         {{"page", out.string()},
@@ -158,6 +160,7 @@ int report_run(
          {"late_plans", all.late},
          {"peak_bytes", all.peak_bytes},
          {"eval_loss", run.eval_loss},
+         {"compared", json_of(compared)},
          {"plan", plan}});
     return kOk;
   }
@@ -175,6 +178,9 @@ int report_run(
         bytes_text(all.peak_bytes),
         percent_text(all.idle_share),
         plan);
+  }
+  if (compared) {
+    fmt::print("{}\n", text_of(*compared));
   }
   fmt::print("page: {}\n", out.string());
   return kOk;

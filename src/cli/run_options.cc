@@ -160,6 +160,7 @@ LoadedConfig load(const RunOptions& options) {
     settings.push_back("data.path=" + Json(options.data).dump());
   }
   shorthand("data.bytes", options.bytes ? "true" : "", false);
+  shorthand("train.compare", options.compare, false);
   shorthand("parallel.ranks", options.ranks, false);
   shorthand("parallel.memory_per_rank", options.memory_per_rank, true);
   shorthand("parallel.timeout_seconds", options.timeout, false);

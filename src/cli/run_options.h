@@ -18,6 +18,7 @@ struct RunOptions {
   std::string replay;  // the same, but as a new run that goes by its plans
   std::string plan;    // a plan file that every step goes by
   // shorthands; "" means not given
+  std::string compare;
   std::string model;
   bool random_weights = false;
   std::vector<std::string> data;

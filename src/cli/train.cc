@@ -17,6 +17,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/wrapped_text.h"
+#include "src/plan/report/compared_json.h"
 #include "src/plan/report/run_report.h"
 #include "src/run/data/data_report.h"
 
@@ -120,6 +121,7 @@ Json to_json(const TrainSummary& s) {
                             {"within_error",
                              std::abs(s.best_static->ratio() - 1) <= s.prediction_error}}
                      : Json(nullptr)},
+      {"compared", json_of(s.compared)},
       {"data", json_of(s.data)},
       {"eval_data", s.eval_data ? json_of(*s.eval_data) : Json(nullptr)}};
 }
@@ -203,6 +205,9 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
                 apart <= s.prediction_error ? "within the prediction error"
                                             : "beyond the prediction error",
                 apart <= s.prediction_error || s.best_static->ratio() > 1)));
+  }
+  if (s.compared) {
+    print_fact("compared", text_of(*s.compared));
   }
   if (s.late_plans > 0) {
     std::printf(
@@ -328,6 +333,14 @@ void add_train(CLI::App& app, Common& common) {
           options->plan,
           "Use this plan file for every step; each step draws documents of its lengths")
       ->option_text("FILE");
+  command
+      ->add_option(
+          "--compare",
+          options->compare,
+          "Every N steps also run the best static plan and report the measured ratio: short for "
+          "--set train.compare=...")
+      ->type_name("N")
+      ->transform(whole_numbers(0));
 }
 
 }  // namespace paradyse::cli

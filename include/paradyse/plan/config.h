@@ -75,6 +75,7 @@ struct RunConfig {
     std::int64_t tokens_per_step = 16384;  // documents are added to a step until it has so many
     Dtype dtype = Dtype::float32;
     bool metrics_groups = true;  // metrics.jsonl says what each group was to take and took
+    std::int64_t compare = 0;    // every so many steps also by the best static plan; 0: never
   } train;
   struct Optimizer {
     double lr = 1e-3;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/compared_steps.h"
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/profile.h"
 #include "paradyse/plan/static_strategy.h"
@@ -40,6 +41,7 @@ struct StepReport {
   std::int64_t documents = 0;
   std::int64_t tokens = 0;
   double seconds = 0;
+  double update_seconds = 0;  // of these, when the batch was through
   double predicted_seconds = 0;
   double planning_seconds = 0;   // of the planner, while the step before it ran
   bool late = false;             // the plan was not there in time, and a fallback in its place
@@ -58,6 +60,9 @@ struct StepReport {
   // [rank] The share of the step in which it waited for slower groups.
   std::vector<double> idle = {};
   std::string plan_sha256;
+  // Where the batch was also played by the best static plan; none of it is in the numbers above,
+  // but for those of the allocator.
+  std::optional<ComparedStep> compared = {};
 };
 
 // What a model's weights were taken from, and what of its folder was taken otherwise than it says.
@@ -91,6 +96,7 @@ struct TrainSummary {
   // By the costs as they are at the end, on steps spread evenly over the run; none of a run that
   // was interrupted.
   std::optional<StaticComparison> best_static = {};
+  std::optional<MeasuredComparison> compared = {};  // with train.compare
   DataCounts data;
   std::optional<DataCounts> eval_data = {};
 };

@@ -272,6 +272,13 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "train.metrics_groups",
        .help = "Write predicted and measured time of each group of ranks to metrics.jsonl.",
        .value = &c.train.metrics_groups},
+      {.key = "train.compare",
+       .help =
+           "Every so many steps, run the batch also with the best static plan (one strategy for "
+           "all documents), without an update, and report how much longer that takes. 0: off. "
+           "For language models.",
+       .value = &c.train.compare,
+       .range = from_zero},
       {.key = "optimizer.lr",
        .help = "Peak learning rate of AdamW.",
        .value = &c.optimizer.lr,

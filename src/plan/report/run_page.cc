@@ -1,5 +1,6 @@
 // What the page of a run shows, as JSON that page.js draws.
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -201,6 +202,7 @@ Json page_data(
       {"plans", std::move(plans)},
       {"first", chosen.first},
       {"best_static", nullptr},
+      {"compared", nullptr},
       {"beside", Json::array()}};
   if (!run.sizes.empty()) {
     json["sizes"] = {{"memory_per_rank", run.memory_per_rank}, {"sizes", json_of(run.sizes)}};
@@ -220,6 +222,11 @@ Json page_data(
         : run.interrupted
             ? "The comparison is made when all steps are done, and this run stopped early."
             : "No single strategy fits all batches, or the plans were given.";
+  }
+  if (const std::optional<MeasuredComparison> compared = measured_comparison(run)) {
+    std::string sentence = text_of(*compared) + ".";
+    sentence.front() = static_cast<char>(std::toupper(sentence.front()));
+    json["compared"] = sentence;
   }
   for (const ReportedRun& other : others) {
     json["beside"].push_back(beside(run, other));

@@ -59,6 +59,13 @@ ReportedStep step_from(const JsonNode& line) {
       }
     }
   }
+  if (line.has("compared_strategy")) {
+    step.compared = {
+        .strategy = line.at("compared_strategy").text(),
+        .seconds = number_or_none(line, "compared_seconds"),
+        .predicted_seconds = number_or_none(line, "compared_predicted_seconds"),
+        .ours = step.seconds};
+  }
   return step;
 }
 
@@ -246,6 +253,16 @@ RunTotals totals(const ReportedRun& run) {
   }
   all.idle_share = all.seconds > 0 ? idle / all.seconds : 0;
   return all;
+}
+
+std::optional<MeasuredComparison> measured_comparison(const ReportedRun& run) {
+  std::vector<ComparedStep> steps;
+  for (const ReportedStep& step : run.steps) {
+    if (step.compared) {
+      steps.push_back(*step.compared);
+    }
+  }
+  return measured_comparison(steps);
 }
 
 }  // namespace paradyse

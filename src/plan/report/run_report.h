@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/compared_steps.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/static_strategy.h"
 #include "src/plan/search/batch/group_sizes.h"
@@ -33,6 +34,7 @@ struct ReportedStep {
   double idle = 0;                   // the mean over the ranks, a share of the step
   std::vector<double> idle_of_ranks = {};
   std::vector<std::vector<double>> group_seconds = {};  // as in its plan; none: not measured
+  std::optional<ComparedStep> compared = {};
 };
 
 struct ReportedRun {
@@ -72,6 +74,9 @@ struct RunTotals {
   std::int64_t peak_bytes = 0;
 };
 RunTotals totals(const ReportedRun& run);
+
+// Of its steps so far, where some were measured beside the best static plan (train.compare).
+std::optional<MeasuredComparison> measured_comparison(const ReportedRun& run);
 
 // Whether the plan is of samples of several dims, whose lengths are rows.
 bool has_samples(const Plan& plan);

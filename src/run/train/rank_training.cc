@@ -11,6 +11,7 @@
 #include "src/run/train/run_checkpoints.h"
 #include "src/run/train/run_inputs.h"
 #include "src/run/train/sampling.h"
+#include "src/run/train/static_play.h"
 #include "src/run/train/training_step.h"
 #include "src/run/weights/optimizer.h"
 
@@ -104,6 +105,12 @@ class RankTraining {
     if (checkpoints_.due(step)) {
       write_checkpoint(step, scale_);
     }
+    const StaticTurn turn =
+        static_turn(run_.config().train.compare, step, run_.inputs.first_step());
+    std::optional<ComparedStep> compared;
+    if (turn == StaticTurn::before) {
+      compared = play_static(run_, step, scale_.value(), session_);
+    }
     const auto begin = Clock::now();
     session_.memory().reset_peak();
     std::optional<Plan> plan;
@@ -121,8 +128,9 @@ class RankTraining {
     const double waited = seconds_since(begin);
     session_.note("take the plan", "switch", begin);
     const LossScale scale_before = scale_;
+    std::optional<StepReport> report;
     try {
-      train_step(
+      report = train_step(
           run_,
           {.step = step,
            .planned = {.plan = *std::move(plan), .late = late},
@@ -140,7 +148,23 @@ class RankTraining {
     if (first_ && run_.config().output.trace) {
       run_.trace.add_step(step + 1, begin);
     }
+    if (turn == StaticTurn::after) {
+      compared = play_static(run_, step, scale_.value(), session_);
+    }
+    if (report) {
+      run_.record.add(beside(*std::move(report), std::move(compared)));
+    }
     return true;
+  }
+
+  // By the static plan the step would have had the same update.
+  static StepReport beside(StepReport report, std::optional<ComparedStep> compared) {
+    if (compared) {
+      compared->seconds += report.update_seconds;
+      compared->ours = report.seconds;
+    }
+    report.compared = std::move(compared);
+    return report;
   }
 
   [[nodiscard]] bool stop() const { return run_.hooks.stop != nullptr && run_.hooks.stop->load(); }

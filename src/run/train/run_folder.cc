@@ -20,6 +20,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
+#include "src/plan/report/compared_json.h"
 #include "src/run/data/data_report.h"
 #include "src/run/train/files.h"
 #include "src/run/train/step_plans.h"
@@ -74,6 +75,22 @@ std::string taken(const fs::path& folder) {
          " exists already; choose another name with output.name (nothing is overwritten)";
 }
 
+std::optional<ComparedStep> compared_of(const nlohmann::json& entry) {
+  const auto strategy = entry.find("compared_strategy");
+  if (strategy == entry.end()) {
+    return std::nullopt;
+  }
+  const auto seconds = [&](const char* key) {
+    const nlohmann::json& value = entry.at(key);
+    return value.is_null() ? ComparedStep::kNone : value.get<double>();
+  };
+  return ComparedStep{
+      .strategy = *strategy,
+      .seconds = seconds("compared_seconds"),
+      .predicted_seconds = seconds("compared_predicted_seconds"),
+      .ours = seconds("seconds")};
+}
+
 // A line of metrics.jsonl, as far as a summary wants it; none for half a line.
 std::optional<StepReport> report_of(const std::string& line) {
   try {
@@ -89,7 +106,8 @@ std::optional<StepReport> report_of(const std::string& line) {
         .peak_bytes = entry.at("peak_bytes"),
         .micro_batches = entry.at("micro_batches"),
         .idle = entry.value("idle", std::vector<double>()),
-        .plan_sha256 = entry.at("plan_sha256")};
+        .plan_sha256 = entry.at("plan_sha256"),
+        .compared = compared_of(entry)};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
@@ -309,6 +327,11 @@ void RunFolder::write_step(const StepReport& report) {
       }
     }
   }
+  if (report.compared) {
+    line["compared_strategy"] = report.compared->strategy;
+    line["compared_seconds"] = number(report.compared->seconds);
+    line["compared_predicted_seconds"] = number(report.compared->predicted_seconds);
+  }
   if (events_) {
     events_->add(
         report.step,
@@ -393,6 +416,7 @@ void RunFolder::write_summary(const TrainSummary& summary) {
       {"peak_bytes", summary.peak_bytes},
       {"steps_by_strategy", summary.steps_by_strategy},
       {"best_static", to_json(summary.best_static, summary.prediction_error)},
+      {"compared", json_of(summary.compared)},
       {"data", json_of(summary.data)},
       {"eval_data", summary.eval_data ? json_of(*summary.eval_data) : nullptr}};
   write_file(path_ / "summary.json", json.dump(2) + "\n");

@@ -148,6 +148,7 @@ TrainSummary RunRecord::finish(const Trace& trace) {
   summary_.first_loss = mean(losses_, 0, std::min(of, n));
   summary_.last_loss = mean(losses_, n - std::min(of, n), n);
   summary_.idle_share = summary_.seconds > 0 ? idle_seconds_ / summary_.seconds : 0;
+  summary_.compared = measured_comparison(compared_);
   folder_->write_summary(summary_);
   if (loaded_.config.output.trace) {
     const std::filesystem::path file = folder_->trace_file(summary_.resumed_at);
@@ -167,6 +168,9 @@ TrainSummary RunRecord::finish(const Trace& trace) {
 void RunRecord::count(const StepReport& report) {
   if (std::isfinite(report.loss)) {
     losses_.push_back(report.loss);
+  }
+  if (report.compared) {
+    compared_.push_back(*report.compared);
   }
   ++summary_.steps;
   summary_.tokens += report.tokens;

@@ -41,6 +41,10 @@ class RunRecord {
   // At the end of a run, beside the best single strategy, as `known` knows now; a few milliseconds
   // a step, of some of the steps.
   void compare(DocumentPlanner& known);
+  // Of the steps so far that were compared, also before the run was resumed; "": there are none.
+  [[nodiscard]] std::string compared_strategy() const {
+    return compared_.empty() ? "" : compared_.back().strategy;
+  }
   void note(const std::string& line) const;
 
   // Writes the summary, and the trace where one is wanted; nothing where there is no folder yet.
@@ -61,6 +65,7 @@ class RunRecord {
   std::optional<std::vector<GroupSize>> group_sizes_;
   std::int64_t memory_per_rank_ = 0;
   std::vector<double> losses_;
+  std::vector<ComparedStep> compared_;
   double idle_seconds_ = 0;  // the mean over the ranks
   TrainSummary summary_;
 };

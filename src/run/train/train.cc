@@ -1,8 +1,11 @@
 #include "paradyse/run/train.h"
 
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
+
+#include <fmt/format.h>
 
 #include "paradyse/run/accountant.h"
 #include "src/plan/search/batch/document_planner.h"
@@ -11,6 +14,7 @@
 #include "src/run/train/rank_training.h"
 #include "src/run/train/run_inputs.h"
 #include "src/run/train/run_record.h"
+#include "src/run/train/static_plans.h"
 #include "src/run/train/training_inputs.h"
 #include "src/run/train/training_plans.h"
 #include "src/run/train/training_run.h"
@@ -28,6 +32,20 @@ std::int64_t trace_limit(const RunConfig& config) {
   }
 }
 
+// Nothing, and a note of it, where no strategy has room for all documents.
+std::optional<StaticPlans> static_plans_of(
+    const TrainingInputs& inputs, const DocumentPlanner& known, const RunRecord& record) {
+  StaticPlans plans(known.task(), inputs.longest());
+  if (!plans.empty()) {
+    return plans;
+  }
+  record.note(fmt::format(
+      "train.compare: no step is compared, since no single strategy has room for the longest "
+      "document ({} tokens); give more memory with parallel.memory_per_rank",
+      inputs.longest()));
+  return std::nullopt;
+}
+
 }  // namespace
 
 TrainSummary train(
@@ -41,6 +59,7 @@ TrainSummary train(
     record.expect_room();  // before what may take long
   }
   const TrainingInputs inputs = training_inputs(asked, from.resume);
+  expect_comparable(asked.config, inputs.model.model, backend, from);
   if (backend.leads()) {
     for (const std::string& line : inputs.data.lines("data")) {
       record.note(line);
@@ -58,6 +77,10 @@ TrainSummary train(
   numbers.weight_domain = weight_domain(config.config, inputs, numbers, from, backend, hooks);
   const std::unique_ptr<StepPlans> plans =
       training_plans(config, hooks, inputs, numbers, from, backend.leads());
+  std::optional<StaticPlans> static_plans;
+  if (config.config.train.compare > 0 && backend.leads()) {
+    static_plans = static_plans_of(inputs, *plans->documents(), record);
+  }
   // Each process has its ranks' share of the file.
   const std::int64_t sharers = backend.name() == "local" ? 1 : config.config.parallel.ranks;
   Trace trace(limit == 0 ? std::numeric_limits<std::int64_t>::max() : limit / sharers);
@@ -68,6 +91,7 @@ TrainSummary train(
       .numbers = numbers,
       .plans = *plans,
       .record = record,
+      .static_plans = static_plans ? &*static_plans : nullptr,
       .trace = trace,
       .first_rank = backend.first_rank()};
   ModelReport model = report_of(inputs.weights);

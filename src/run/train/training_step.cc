@@ -15,6 +15,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/run/device/host_copies.h"
+#include "src/run/device/stopwatch.h"
 #include "src/run/execute/gather.h"
 #include "src/run/execute/within_memory.h"
 #include "src/run/measure/measure.h"
@@ -82,9 +83,7 @@ Played play_batch(
     RankSession& session) {
   const auto s = idx(step);
   const BatchItems items = run.inputs.items(s, run.config().data.seed);
-  // Another draw each step; seeds differ by their low 32 bits.
-  const Batch batch =
-      items.batch((run.config().model.seed << 32) + static_cast<std::uint64_t>(step));
+  const Batch batch = items.batch(run.dropout_seed(step));
   for (int retries = 0;; ++retries) {
     session.parameters().zero_gradients();
     BatchResult result;
@@ -194,6 +193,7 @@ StepReport step_report(
     const TrainingStep& step,
     const Played& played,
     const Update& update,
+    double update_seconds,
     const RankNumbers& measured,
     std::map<std::string, std::int64_t> allocator) {
   const Plan& plan = played.planned.plan;
@@ -208,6 +208,7 @@ StepReport step_report(
       .documents = static_cast<std::int64_t>(plan.lengths.size()),
       .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0}),
       .seconds = seconds_since(step.begin),
+      .update_seconds = update_seconds,
       .predicted_seconds = plan.predicted.seconds.value_or(0),
       .planning_seconds = plan.planner_seconds.value_or(0),
       .late = played.planned.late,
@@ -249,21 +250,26 @@ StepReport step_report(
 
 }  // namespace
 
-void train_step(
+std::optional<StepReport> train_step(
     const TrainingRun& run,
     TrainingStep step,
     RankSession& session,
     AdamW& optimizer,
     LossScale& scale) {
   Played played = play_batch(run, step.step, std::move(step.planned), scale, session);
+  Stopwatch rest;
+  rest.start();
   const Update updated = update(run, step.step, played.batch, session, optimizer, scale);
   RankNumbers numbers = numbers_of_ranks(played.batch, session);
   auto allocator = allocator_of_ranks(run, session);
+  rest.stop();
   if (session.rank() != 0) {
-    return;
+    return std::nullopt;
   }
-  run.record.add(step_report(run, step, played, updated, numbers, std::move(allocator)));
+  StepReport report =
+      step_report(run, step, played, updated, rest.seconds(), numbers, std::move(allocator));
   run.plans.took(played.planned.plan, numbers.rank_seconds);
+  return report;
 }
 
 }  // namespace paradyse

@@ -1,9 +1,10 @@
 // One step of a training run on one rank: the batch, by leaner plans where memory does not suffice,
-// then the optimizer, then what there is to tell.
+// then the optimizer; and what there is to tell.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "paradyse/run/session.h"
 #include "src/run/train/training_run.h"
@@ -19,9 +20,10 @@ struct TrainingStep {
   double switching_seconds = 0;  // that it waited for its plan
 };
 
-// Every rank calls it with the same step and plan.  Throws NotFinite, on all ranks and before the
-// weights are touched, naming the step and what may help; OutOfMemory when no plan needs less.
-void train_step(
+// Every rank calls it with the same step and plan; rank 0 has the report.  Throws NotFinite, on all
+// ranks and before the weights are touched, naming the step and what may help; OutOfMemory when no
+// plan needs less.
+std::optional<StepReport> train_step(
     const TrainingRun& run,
     TrainingStep step,
     RankSession& session,

@@ -438,7 +438,7 @@
       static_error: st && percent(all.error, 0),
       static_verdict: st && (st.within_error ? "which of the two is faster is not known"
         : st.ratio > 1 ? "these plans are faster" : "the static strategy is faster"),
-      beside: data.beside.length || null,
+      compared: data.compared, beside: data.beside.length || null,
     };
     document.title = `ParaDySe: ${data.name}`;
     at("title").textContent = `Training run ${data.name}`;

@@ -1,0 +1,94 @@
+#include "src/run/train/static_plans.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "paradyse/plan/strategy.h"
+
+namespace paradyse {
+
+StaticPlans::StaticPlans(const PlanningTask& task, std::int64_t longest) {
+  for (const Strategy& one : strategies("attention")) {
+    if (std::ranges::find(task.without, one.name) != task.without.end()) {
+      continue;
+    }
+    try {
+      StaticStrategy plans(task, one.name, {.recomputes = true});
+      if (plans.plan({longest})) {
+        strategies_.push_back({.name = one.name, .plans = std::move(plans)});
+      }
+    } catch (const std::invalid_argument&) {  // the model or the ranks do not suit it
+      continue;
+    }
+  }
+}
+
+std::optional<Plan> StaticPlans::plan(
+    const std::vector<std::int64_t>& lengths,
+    BatchPlanner::Learned learned,
+    const std::string& before) {
+  learned.caps.clear();  // of plans that were not these
+  for (Named& one : strategies_) {
+    one.plans.learn(learned);
+  }
+  if (chosen_.empty()) {
+    choose(lengths, before);
+  }
+  return chosen_.empty() ? std::nullopt : strategies_.front().plans.plan(lengths);
+}
+
+void StaticPlans::choose(const std::vector<std::int64_t>& lengths, const std::string& before) {
+  auto best = std::ranges::find(strategies_, before, &Named::name);
+  if (best == strategies_.end()) {
+    double least = std::numeric_limits<double>::infinity();
+    for (auto one = strategies_.begin(); one != strategies_.end(); ++one) {
+      const std::optional<Plan> plan = one->plans.plan(lengths);
+      const double seconds = plan ? plan->predicted.seconds.value_or(least) : least;
+      if (seconds < least) {
+        least = seconds;
+        best = one;
+      }
+    }
+  }
+  if (best == strategies_.end()) {
+    return;
+  }
+  Named chosen = std::move(*best);
+  chosen_ = chosen.name;
+  strategies_.clear();
+  strategies_.push_back(std::move(chosen));
+}
+
+void expect_comparable(
+    const RunConfig& config, const Model& model, const Backend& backend, const TrainFrom& from) {
+  if (config.train.compare == 0) {
+    return;
+  }
+  const auto refuse = [&](const std::string& why) {
+    throw std::invalid_argument(
+        fmt::format("train.compare is {}, but {}", config.train.compare, why));
+  };
+  if (!from.plan.empty() || !from.replay.empty()) {
+    refuse(fmt::format(
+        "with {} the plans are given, and none that this run makes could be compared; leave "
+        "one of the two out, as with --set train.compare=0",
+        from.plan.empty() ? "--replay" : "--plan"));
+  }
+  if (model.of_samples()) {
+    refuse(fmt::format(
+        "this {} model has no static plans yet to compare with: only language models have; "
+        "set train.compare = 0",
+        model.name));
+  }
+  if (backend.name() == "nccl") {
+    refuse(
+        "over nccl a rank that runs out of memory ends the run, which a comparison may not; set "
+        "train.compare = 0");
+  }
+}
+
+}  // namespace paradyse

@@ -1,0 +1,51 @@
+// The best static plan of a run that is measured beside it (train.compare): one strategy for all
+// documents, chosen once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/config.h"
+#include "paradyse/plan/static_strategy.h"
+#include "paradyse/run/backend.h"
+#include "paradyse/run/train.h"
+
+namespace paradyse {
+
+class StaticPlans {
+ public:
+  // All strategies of the task that have room for a document of `longest` tokens, with as much
+  // recomputation as it takes.  Looking for that room is what takes long here.
+  StaticPlans(const PlanningTask& task, std::int64_t longest);
+
+  [[nodiscard]] bool empty() const { return strategies_.empty(); }
+
+  // By what the run has learned.  The first call chooses: the strategy that the run had before it
+  // was resumed, or else the one that is predicted to take least for this batch.  Nothing: it has
+  // no plan for the batch, and before the choice, none of them has.
+  std::optional<Plan> plan(
+      const std::vector<std::int64_t>& lengths,
+      BatchPlanner::Learned learned,
+      const std::string& before = "");
+  // "": none is chosen yet.
+  [[nodiscard]] const std::string& strategy() const { return chosen_; }
+
+ private:
+  struct Named {
+    std::string name;
+    StaticStrategy plans;
+  };
+  void choose(const std::vector<std::int64_t>& lengths, const std::string& before);
+
+  std::vector<Named> strategies_;  // once it is chosen, that one
+  std::string chosen_;
+};
+
+// Throws std::invalid_argument, naming train.compare, where it does not apply.
+void expect_comparable(
+    const RunConfig& config, const Model& model, const Backend& backend, const TrainFrom& from);
+
+}  // namespace paradyse
