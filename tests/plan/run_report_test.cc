@@ -292,6 +292,26 @@ TEST_F(RunReport, RefusesWhatIsBrokenByFileAndLine) {
   EXPECT_THAT(refusal(), HasSubstr("is not the folder of a training run"));
 }
 
+// Also of a run that still goes on.
+TEST_F(RunReport, TellsWhatWasMeasuredBesideAStaticPlan) {
+  std::string lines;
+  for (int step = 1; step <= 4; ++step) {
+    Json one = line(step);
+    if (step != 2) {
+      one["compared_strategy"] = "METP";
+      one["compared_seconds"] = step == 3 ? Json(nullptr) : Json(1.5 * step);
+      one["compared_predicted_seconds"] = 3;
+    }
+    lines += one.dump() + "\n";
+  }
+  EXPECT_EQ(page_data(run(), chosen_plans(run()))["compared"], nullptr);
+  put("metrics.jsonl", lines);
+  EXPECT_EQ(
+      page_data(run(), chosen_plans(run()))["compared"],
+      "Measured beside the best static plan (METP, 2 steps): 1.50 times its speed (1.50 to 1.50); "
+      "it did not fit into memory in 1 more.");
+}
+
 TEST_F(RunReport, ThinsLongRuns) {
   std::string lines;
   for (int step = 1; step <= 10000; ++step) {
