@@ -1,5 +1,6 @@
 #include "src/run/train/static_play.h"
 
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -17,13 +18,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Rank 0's.
-std::optional<Plan> static_plan(const TrainingRun& run, std::int64_t step) {
-  if (run.static_plans == nullptr) {
+// Rank 0's: the plan, where there is one, and what is known of the comparison before it is played.
+std::optional<ComparedStep> begun(
+    const TrainingRun& run, std::int64_t step, std::optional<Plan>& plan) {
+  const std::atomic<bool>* const stop = run.hooks.stop;
+  if (run.static_plans == nullptr || (stop != nullptr && stop->load())) {
     return std::nullopt;
   }
-  return run.static_plans->plan(
+  plan = run.static_plans->plan(
       run.inputs.batch(idx(step)).lengths, run.plans.learned(), run.record.compared_strategy());
+  if (run.static_plans->strategy().empty()) {
+    return std::nullopt;
+  }
+  ComparedStep compared{.strategy = run.static_plans->strategy()};
+  if (plan) {
+    compared.predicted_seconds = plan->predicted.seconds.value_or(ComparedStep::kNone);
+  }
+  return compared;
 }
 
 }  // namespace
@@ -37,14 +48,10 @@ StaticTurn static_turn(std::int64_t every, std::int64_t step, std::int64_t first
 
 std::optional<ComparedStep> play_static(
     const TrainingRun& run, std::int64_t step, double loss_scale, RankSession& session) {
-  const bool first = session.rank() == 0;
-  std::optional<Plan> plan = first ? static_plan(run, step) : std::nullopt;
+  std::optional<Plan> plan;
   std::optional<ComparedStep> compared;
-  if (first && run.static_plans != nullptr && !run.static_plans->strategy().empty()) {
-    compared = {.strategy = run.static_plans->strategy()};
-  }
-  if (compared && plan) {
-    compared->predicted_seconds = plan->predicted.seconds.value_or(ComparedStep::kNone);
+  if (session.rank() == 0) {
+    compared = begun(run, step, plan);
   }
   session.world().barrier({.op = "compare", .part = ""});  // else the clock counts that wait
   const auto begin = Clock::now();

@@ -18,8 +18,8 @@ StaticTurn static_turn(std::int64_t every, std::int64_t step, std::int64_t first
 
 // Every rank calls this, between steps.  Weights and optimizer stay as they are, gradients and the
 // peak of memory begin anew.  On rank 0 what there is to tell, without what the optimizer takes; a
-// lack of memory is a part of that.  Nothing: there is no such plan, or its loss is no number, as
-// the step will say itself.
+// lack of memory is a part of that.  Nothing: the run is to stop, no strategy is chosen, or the
+// loss is no number, as the run's own plan will say.
 std::optional<ComparedStep> play_static(
     const TrainingRun& run, std::int64_t step, double loss_scale, RankSession& session);
 
