@@ -115,6 +115,9 @@ class StrikingBackend final : public Backend {
   explicit StrikingBackend(int strike) : strike_(strike) {}
   [[nodiscard]] std::string name() const override { return real_->name(); }
   [[nodiscard]] int first_rank() const override { return real_->first_rank(); }
+  [[nodiscard]] int ranks_per_node(int ranks) const override {
+    return real_->ranks_per_node(ranks);
+  }
   void run(int ranks, const Body& body) override {
     real_->run(ranks, [&](Communicators& communicators) {
       const bool here = communicators.rank() == 1;
