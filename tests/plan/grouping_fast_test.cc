@@ -136,17 +136,76 @@ TEST(FastGrouping, IsNeverWorseThanGroupsOfOneSize) {
   }
 }
 
-TEST(FastGrouping, IsTheOptimumOfTinyCases) {
+// Small enough for the exact planner to take a moment: as published, or of no rule at all.
+GroupingTask tiny_task(unsigned seed, bool published) {
+  std::mt19937 random(seed);
+  if (!published) {
+    return random_task(random, 8, 12);
+  }
+  const int ranks = 1 << random() % 4;
+  return random_flexsp_task(random, ranks, 1 + static_cast<int>(random() % 12));
+}
+
+TEST(FastGrouping, LeavesTinyCasesToTheExactPlanner) {
   for (unsigned seed = 1; seed <= 25; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
-    const int ranks = 1 << random() % 4;
-    const GroupingTask task =
-        random_flexsp_task(random, ranks, 1 + static_cast<int>(random() % 12));
+    const GroupingTask task = tiny_task(seed, /*published=*/true);
+    for (const double moves : {1.0, kMovesOfTraining}) {
+      EXPECT_TRUE(fast(task, {.moves = moves}).optimal);
+    }
+    EXPECT_FALSE(fast(task, {.tiny_exactly = false}).optimal);
+  }
+}
+
+// How far the search alone is from the optimum of cases that the planner would not search.
+struct NearOptimum {
+  int tasks = 0;
+  int optimal = 0;
+  double mean = 0;  // of seconds by the optimum's
+  double worst = 0;
+};
+
+NearOptimum near_optimum(bool published, double moves) {
+  NearOptimum near;
+  for (unsigned seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const GroupingTask task = tiny_task(seed, published);
     const GroupingAnswer best = grouping_planner("exact").plan(task, {});
-    ASSERT_TRUE(best.grouping);
-    EXPECT_NEAR(
-        fast(task).grouping->seconds, best.grouping->seconds, 0.01 * best.grouping->seconds);
+    if (!best.grouping || task.documents() == 0) {
+      continue;
+    }
+    const GroupingAnswer ours = fast(task, {.moves = moves, .tiny_exactly = false});
+    expect_sound(task, ours);
+    if (!ours.grouping) {
+      continue;
+    }
+    const double ratio = ours.grouping->seconds / best.grouping->seconds;
+    EXPECT_GE(ratio, 1 - 1e-9);
+    ++near.tasks;
+    near.optimal += ratio <= 1 + 1e-9 ? 1 : 0;
+    near.mean += ratio;
+    near.worst = std::max(near.worst, ratio);
+  }
+  near.mean /= near.tasks;
+  return near;
+}
+
+// Limits are just above what was measured: of 500 published cases 429 were optimal (426 with the
+// moves of training), 0.03 % above the optimum in the mean and 1.4 % at worst; of 466 whose seconds
+// follow no rule 372 (367), 1.7 % (2.0 %) in the mean and 46 % at worst.
+TEST(FastGrouping, SearchIsNearTheOptimumOfTinyCases) {
+  for (const double moves : {1.0, kMovesOfTraining}) {
+    SCOPED_TRACE(testing::Message() << "moves " << moves);
+    const NearOptimum published = near_optimum(/*published=*/true, moves);
+    EXPECT_EQ(published.tasks, 500);
+    EXPECT_GE(published.optimal, 420);
+    EXPECT_LE(published.mean, 1.0005);
+    EXPECT_LE(published.worst, 1.015);
+    const NearOptimum any = near_optimum(/*published=*/false, moves);
+    EXPECT_GE(any.tasks, 450);
+    EXPECT_GE(any.optimal, 0.78 * any.tasks);
+    EXPECT_LE(any.mean, 1.021);
+    EXPECT_LE(any.worst, 1.46);
   }
 }
 

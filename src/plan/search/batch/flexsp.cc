@@ -32,8 +32,6 @@ namespace {
 // Where the exact count is above the estimate's, types get so much less room, so often.
 constexpr double kLessRoom = 0.85;
 constexpr int kCounts = 4;
-// Of the fast planner, times its default: planning runs beside training.
-constexpr double kMoves = 0.1;
 // A plan that could be faster by less than this is not sought: seeking takes a core from training.
 constexpr double kWorthSeeking = 0.99;
 constexpr double kLeastSeconds = 1e-9;
@@ -64,7 +62,8 @@ class Groups {
     double room = 1;
     for (int attempt = 0; attempt < kCounts; ++attempt, room *= kLessRoom) {
       const GroupingTask task = grouping_task(ways, room);
-      const GroupingAnswer answer = grouping_planner("fast").plan(task, {.moves = kMoves});
+      const GroupingAnswer answer =
+          grouping_planner("fast").plan(task, {.moves = kMovesOfTraining});
       if (!answer.grouping) {
         return std::nullopt;
       }

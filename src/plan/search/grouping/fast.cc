@@ -117,7 +117,7 @@ GroupingAnswer plan_fast(const GroupingTask& task, const GroupingOptions& option
   if (std::string why = why_none_fits(task); !why.empty()) {
     return {.why_not = std::move(why)};
   }
-  if (exact_steps(task) <= kTiny * std::min(1.0, options.moves)) {
+  if (options.tiny_exactly && exact_steps(task) <= kTiny * std::min(1.0, options.moves)) {
     return exact_planner().plan(task, options);
   }
   const Items items(task);

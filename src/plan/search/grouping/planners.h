@@ -15,10 +15,14 @@ namespace paradyse {
 struct GroupingOptions {
   std::uint64_t seed = 1;      // of what a planner draws
   double moves = 1;            // budget of the fast planner, times its default
+  bool tiny_exactly = true;    // the fast planner leaves tiny cases to the exact one
   int threads = 1;             // for the fast planner; the answer does not depend on it
   double solver_seconds = 5;   // of the MILP, for a micro-batch
   int more_micro_batches = 4;  // the published planner tries the least number and so many more
 };
+
+// Of the fast planner, times its default, in training: planning runs beside it.
+inline constexpr double kMovesOfTraining = 0.1;
 
 struct GroupingAnswer {
   std::optional<Grouping> grouping = {};  // none: why_not says which document, and of what it lacks
