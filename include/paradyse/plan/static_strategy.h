@@ -52,6 +52,13 @@ class StaticStrategy {
   std::vector<Level> levels_;  // from the least on
 };
 
+// Of each strategy that the task has and that suits it, with as much recomputation as it takes.
+struct NamedStrategy {
+  std::string name;
+  StaticStrategy plans;
+};
+std::vector<NamedStrategy> static_strategies(const PlanningTask& task);
+
 // A run by plans beside the best single strategy.
 struct StaticComparison {
   std::string strategy = {};  // of those that fit all batches the fastest

@@ -7,24 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/strategy.h"
-
 namespace paradyse {
 
-StaticPlans::StaticPlans(const PlanningTask& task, std::int64_t longest) {
-  for (const Strategy& one : strategies("attention")) {
-    if (std::ranges::find(task.without, one.name) != task.without.end()) {
-      continue;
-    }
-    try {
-      StaticStrategy plans(task, one.name, {.recomputes = true});
-      if (plans.plan({longest})) {
-        strategies_.push_back({.name = one.name, .plans = std::move(plans)});
-      }
-    } catch (const std::invalid_argument&) {  // the model or the ranks do not suit it
-      continue;
-    }
-  }
+StaticPlans::StaticPlans(const PlanningTask& task, std::int64_t longest)
+    : strategies_(static_strategies(task)) {
+  std::erase_if(strategies_, [&](NamedStrategy& one) { return !one.plans.plan({longest}); });
 }
 
 std::optional<Plan> StaticPlans::plan(
@@ -32,7 +19,7 @@ std::optional<Plan> StaticPlans::plan(
     BatchPlanner::Learned learned,
     const std::string& before) {
   learned.caps.clear();  // of plans that were not these
-  for (Named& one : strategies_) {
+  for (NamedStrategy& one : strategies_) {
     one.plans.learn(learned);
   }
   if (chosen_.empty()) {
@@ -42,7 +29,7 @@ std::optional<Plan> StaticPlans::plan(
 }
 
 void StaticPlans::choose(const std::vector<std::int64_t>& lengths, const std::string& before) {
-  auto best = std::ranges::find(strategies_, before, &Named::name);
+  auto best = std::ranges::find(strategies_, before, &NamedStrategy::name);
   if (best == strategies_.end()) {
     double least = std::numeric_limits<double>::infinity();
     for (auto one = strategies_.begin(); one != strategies_.end(); ++one) {
@@ -57,7 +44,7 @@ void StaticPlans::choose(const std::vector<std::int64_t>& lengths, const std::st
   if (best == strategies_.end()) {
     return;
   }
-  Named chosen = std::move(*best);
+  NamedStrategy chosen = std::move(*best);
   chosen_ = chosen.name;
   strategies_.clear();
   strategies_.push_back(std::move(chosen));

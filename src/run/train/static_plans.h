@@ -34,13 +34,9 @@ class StaticPlans {
   [[nodiscard]] const std::string& strategy() const { return chosen_; }
 
  private:
-  struct Named {
-    std::string name;
-    StaticStrategy plans;
-  };
   void choose(const std::vector<std::int64_t>& lengths, const std::string& before);
 
-  std::vector<Named> strategies_;  // once it is chosen, that one
+  std::vector<NamedStrategy> strategies_;  // once it is chosen, that one
   std::string chosen_;
 };
 

@@ -139,6 +139,21 @@ std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::
   }
 }
 
+std::vector<NamedStrategy> static_strategies(const PlanningTask& task) {
+  std::vector<NamedStrategy> all;
+  for (const Strategy& one : strategies("attention")) {
+    if (std::ranges::find(task.without, one.name) != task.without.end()) {
+      continue;
+    }
+    try {
+      all.push_back({.name = one.name, .plans = {task, one.name, {.recomputes = true}}});
+    } catch (const std::invalid_argument&) {
+      continue;  // the model or the ranks do not suit it
+    }
+  }
+  return all;
+}
+
 std::optional<StaticComparison> compared_to_static(DocumentPlanner& known, std::span<Plan> plans) {
   StaticComparison found{.batches = static_cast<std::int64_t>(plans.size())};
   for (Plan& plan : plans) {
@@ -147,24 +162,15 @@ std::optional<StaticComparison> compared_to_static(DocumentPlanner& known, std::
   }
   BatchPlanner::Learned learned = known.learned();
   learned.caps.clear();  // of plans that were not these
-  for (const Strategy& one : strategies("attention")) {
-    const std::vector<std::string>& without = known.task().without;
-    if (std::ranges::find(without, one.name) != without.end()) {
-      continue;
-    }
+  for (NamedStrategy& one : static_strategies(known.task())) {
+    one.plans.learn(learned);
     double seconds = 0;
-    try {
-      StaticStrategy all(known.task(), one.name, {.recomputes = true});
-      all.learn(learned);
-      for (const Plan& plan : plans) {
-        const std::optional<Plan> its = all.plan(plan.lengths);
-        seconds += its ? its->predicted.seconds.value_or(kNever) : kNever;
-        if (!found.strategy.empty() && seconds >= found.seconds) {
-          break;
-        }
+    for (const Plan& plan : plans) {
+      const std::optional<Plan> its = one.plans.plan(plan.lengths);
+      seconds += its ? its->predicted.seconds.value_or(kNever) : kNever;
+      if (!found.strategy.empty() && seconds >= found.seconds) {
+        break;
       }
-    } catch (const std::invalid_argument&) {
-      continue;  // the model or the ranks do not suit it
     }
     if (seconds < (found.strategy.empty() ? kNever : found.seconds)) {
       found.strategy = one.name;
