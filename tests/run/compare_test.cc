@@ -18,8 +18,10 @@
 #include "src/run/train/files.h"
 #include "src/run/train/static_plans.h"
 #include "src/run/train/static_play.h"
+#include "tests/support/backend_over.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
+#include "tests/support/small_llama.h"
 
 namespace paradyse {
 namespace {
@@ -110,16 +112,11 @@ class Striker final : public CommunicationObserver {
   int operations_ = 0;
 };
 
-class StrikingBackend final : public Backend {
+class StrikingBackend final : public test::BackendOver {
  public:
   explicit StrikingBackend(int strike) : strike_(strike) {}
-  [[nodiscard]] std::string name() const override { return real_->name(); }
-  [[nodiscard]] int first_rank() const override { return real_->first_rank(); }
-  [[nodiscard]] int ranks_per_node(int ranks) const override {
-    return real_->ranks_per_node(ranks);
-  }
   void run(int ranks, const Body& body) override {
-    real_->run(ranks, [&](Communicators& communicators) {
+    BackendOver::run(ranks, [&](Communicators& communicators) {
       const bool here = communicators.rank() == 1;
       Striker striker(here, strike_);
       ObservedCommunicators observed(communicators, striker);
@@ -129,14 +126,9 @@ class StrikingBackend final : public Backend {
       }
     });
   }
-  void leave() override { real_->leave(); }
-  bool fail(const std::string& message, bool bad_input) override {
-    return real_->fail(message, bad_input);
-  }
   [[nodiscard]] int operations() const { return operations_; }  // of the last static play
 
  private:
-  std::shared_ptr<Backend> real_ = local_backend();
   int strike_;
   int operations_ = 0;
 };
@@ -144,17 +136,7 @@ class StrikingBackend final : public Backend {
 class Compare : public testing::Test {
  protected:
   void SetUp() override {
-    std::ofstream(folder_ / "model.toml") << R"(
-model_type = "llama"
-hidden_size = 24
-num_hidden_layers = 2
-num_attention_heads = 3
-num_key_value_heads = 1
-intermediate_size = 40
-vocab_size = 64
-tie_word_embeddings = true
-rms_norm_eps = 1e-5
-)";
+    std::ofstream(folder_ / "model.toml") << test::kSmallLlama;
     std::ofstream data(folder_ / "data.jsonl");
     for (int length = 10; length < 200; length += 7) {
       data << nlohmann::json{{"tokens", std::vector<int>(idx(length), length % 64)}}.dump() << "\n";

@@ -20,6 +20,7 @@
 #include "src/plan/profile/fit.h"
 #include "src/plan/search/layers/layer_costs.h"
 #include "src/run/comm/observed.h"
+#include "tests/support/backend_over.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 #include "tests/support/processes.h"
@@ -45,26 +46,16 @@ class Lacking final : public CommunicationObserver {
   int operations_ = 0;
 };
 
-class LackingBackend final : public Backend {
+class LackingBackend final : public test::BackendOver {
  public:
-  explicit LackingBackend(Backend& real) : real_(real) {}
-  std::string name() const override { return real_.name(); }
-  int first_rank() const override { return real_.first_rank(); }
-  int ranks_per_node(int ranks) const override { return real_.ranks_per_node(ranks); }
+  using BackendOver::BackendOver;
   void run(int ranks, const Body& body) override {
-    real_.run(ranks, [&](Communicators& communicators) {
+    BackendOver::run(ranks, [&](Communicators& communicators) {
       Lacking lacking(communicators.rank() == 1 ? std::set<int>{3, 50} : std::set<int>{});
       ObservedCommunicators observed(communicators, lacking);
       body(observed);
     });
   }
-  void leave() override { real_.leave(); }
-  bool fail(const std::string& message, bool bad_input) override {
-    return real_.fail(message, bad_input);
-  }
-
- private:
-  Backend& real_;
 };
 
 void expect_profiled(Backend& backend) {
@@ -120,29 +111,19 @@ class Counting final : public CommunicationObserver {
   int& repeats_;
 };
 
-class CountingBackend final : public Backend {
+class CountingBackend final : public test::BackendOver {
  public:
-  explicit CountingBackend(Backend& real) : real_(real) {}
+  using BackendOver::BackendOver;
   int repeats = 0;  // of rank 0
 
-  std::string name() const override { return real_.name(); }
-  int first_rank() const override { return real_.first_rank(); }
-  int ranks_per_node(int ranks) const override { return real_.ranks_per_node(ranks); }
   void run(int ranks, const Body& body) override {
-    real_.run(ranks, [&](Communicators& communicators) {
+    BackendOver::run(ranks, [&](Communicators& communicators) {
       int others = 0;
       Counting counting(communicators.rank() == 0 ? repeats : others);
       ObservedCommunicators observed(communicators, counting);
       body(observed);
     });
   }
-  void leave() override { real_.leave(); }
-  bool fail(const std::string& message, bool bad_input) override {
-    return real_.fail(message, bad_input);
-  }
-
- private:
-  Backend& real_;
 };
 
 TEST(Profiler, GoesOnWhereMemoryIsLackingOverGloo) {  // before there are threads

@@ -21,6 +21,7 @@
 #include "src/plan/search/batch/document_planner.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
+#include "tests/support/small_llama.h"
 
 namespace paradyse {
 namespace {
@@ -256,17 +257,7 @@ TEST_F(StepPlansTest, ALackOfMemoryPlansTheNextStepsAnew) {
 // A whole run, whose planner sleeps from its second step until the third is over.
 TEST_F(StepPlansTest, ARunGoesOnWithoutItsPlanner) {
   const test::Folder folder;
-  std::ofstream(folder / "model.toml") << R"(
-model_type = "llama"
-hidden_size = 24
-num_hidden_layers = 2
-num_attention_heads = 3
-num_key_value_heads = 1
-intermediate_size = 40
-vocab_size = 64
-tie_word_embeddings = true
-rms_norm_eps = 1e-5
-)";
+  std::ofstream(folder / "model.toml") << test::kSmallLlama;
   std::ofstream data(folder / "data.jsonl");
   for (int length = 10; length < 200; length += 7) {
     data << nlohmann::json{{"tokens", std::vector<int>(idx(length), length % 64)}}.dump() << "\n";

@@ -15,6 +15,7 @@
 #include "paradyse/run/train.h"
 #include "src/run/measure/links.h"
 #include "src/run/train/files.h"
+#include "tests/support/backend_over.h"
 #include "tests/support/folder.h"
 
 namespace paradyse {
@@ -23,22 +24,14 @@ namespace {
 namespace fs = std::filesystem;
 
 // Threads that say they were on nodes.
-class OnNodes final : public Backend {
+class OnNodes final : public test::BackendOver {
  public:
   explicit OnNodes(int ranks_per_node) : ranks_per_node_(ranks_per_node) {}
-  std::string name() const override { return real_->name(); }
-  int first_rank() const override { return real_->first_rank(); }
-  int ranks_per_node(int ranks) const override {
+  [[nodiscard]] int ranks_per_node(int ranks) const override {
     return ranks % ranks_per_node_ == 0 ? ranks_per_node_ : ranks;
-  }
-  void run(int ranks, const Body& body) override { real_->run(ranks, body); }
-  void leave() override { real_->leave(); }
-  bool fail(const std::string& message, bool bad_input) override {
-    return real_->fail(message, bad_input);
   }
 
  private:
-  std::shared_ptr<Backend> real_ = local_backend();
   int ranks_per_node_;
 };
 
