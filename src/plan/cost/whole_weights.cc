@@ -42,6 +42,7 @@ std::vector<StepExchanges> step_exchanges(const Model& model, int domain) {
 std::vector<SentOnce> sent_once(
     const Model& model, int ranks, int domain, int ranks_per_node, Precision precision) {
   const int copies = ranks / domain;
+  const std::vector<StepExchanges> parts = step_exchanges(model, domain);
   std::vector<SentOnce> all(idx(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     // Of those that it meets, the share on other nodes.
@@ -60,7 +61,7 @@ std::vector<SentOnce> sent_once(
       phase.between_nodes += share * bytes;
       phase.collectives += collectives;
     };
-    for (const StepExchanges& part : step_exchanges(model, domain)) {
+    for (const StepExchanges& part : parts) {
       const auto times = static_cast<double>(part.parts);
       const auto sent = [&](const Exchange& exchange) {
         return static_cast<double>(

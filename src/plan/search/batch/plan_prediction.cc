@@ -85,7 +85,7 @@ FoldedGroup PlanPrediction::fold(const GroupTask& group, const std::vector<Seat>
   return folded;
 }
 
-std::int64_t PlanPrediction::static_bytes(int domain_rank, bool whole) {
+const std::vector<std::int64_t>& PlanPrediction::static_bytes(bool whole) {
   std::vector<std::int64_t>& known = static_bytes_[whole];
   if (known.empty()) {
     for (int rank = 0; rank < task_.domain(); ++rank) {
@@ -98,15 +98,16 @@ std::int64_t PlanPrediction::static_bytes(int domain_rank, bool whole) {
           {.reshard_after_backward = !whole}));
     }
   }
-  return known[idx(domain_rank)];
+  return known;
 }
 
 PredictedBytes PlanPrediction::fullest_rank(
     const GroupTask& group, const std::vector<Seat>& seats) {
   const FoldedGroup& folded = folded_.of(group, seats);
+  const std::vector<std::int64_t>& all_time = static_bytes(folded.domain < task_.domain());
   PredictedBytes fullest;
   for (std::size_t i = 0; i < seats.size(); ++i) {
-    const std::int64_t held = static_bytes(seats[i].domain_rank, folded.domain < task_.domain());
+    const std::int64_t held = all_time[idx(seats[i].domain_rank)];
     const Footprint& foot = folded.held[i];
     if (held + foot.peak_bytes > fullest.total()) {
       fullest = {

@@ -52,6 +52,8 @@ class PlanPrediction {
     return group_seconds(group, seats, correction_, /*hoped=*/true);
   }
   [[nodiscard]] PredictedBytes fullest_rank(const GroupTask& group, const std::vector<Seat>& seats);
+  // [rank of a sharding group] static_bytes() of plans that leave weights whole, or do not.
+  const std::vector<std::int64_t>& static_bytes(bool whole);
 
   // Of the fullest rank when groups of `ranks` ranks, side by side, run documents of these lengths
   // as `program` says.
@@ -77,20 +79,19 @@ class PlanPrediction {
       const Correction& correction,
       bool hoped);
   [[nodiscard]] FoldedGroup fold(const GroupTask& group, const std::vector<Seat>& seats) const;
-  std::int64_t static_bytes(int domain_rank, bool whole);
-
-  const PlanningTask& task_;
-  const Correction& correction_;
-  const Model& model_;
   // Of programs that gather weights from so many ranks.
   [[nodiscard]] const TimeModel& seconds_from(int domain) const {
     return domain < task_.domain() ? *whole_seconds_ : *seconds_;
   }
+
+  const PlanningTask& task_;
+  const Correction& correction_;
+  const Model& model_;
   std::shared_ptr<const TimeModel> seconds_;
   std::shared_ptr<const TimeModel> whole_seconds_;
   GroupCosts& costs_;
   FoldedGroups folded_;
-  std::map<bool, std::vector<std::int64_t>> static_bytes_;  // [whole][domain rank]
+  std::map<bool, std::vector<std::int64_t>> static_bytes_;  // [whole]; found when first asked for
   mutable std::optional<double> whole_weights_seconds_;     // found when first asked for
 };
 

@@ -26,8 +26,7 @@ Planning::Planning(PlanningTask task)
 void Planning::leave_weights_whole(bool whole) {
   whole_ = whole;
   costs_.gather_over(whole ? 1 : task_.domain());
-  static_bytes_ =
-      most_static_bytes(task_.model, task_.domain(), task_.precision, task_.keeps(), messages());
+  static_bytes_ = std::ranges::max(prediction_.static_bytes(whole));
 }
 
 // While it lives, plans leave weights whole.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -273,27 +274,30 @@ const PartCost& LayerCosts::once(std::size_t way) {
   return *known;
 }
 
+LayerCosts::Place LayerCosts::place_of(std::int64_t length) {
+  auto i = static_cast<std::size_t>(std::floor(
+      std::log2(static_cast<double>(std::max<std::int64_t>(length, 1))) * kRungsPerDoubling));
+  while (rung(i) > length && i > 0) {
+    --i;
+  }
+  while (i > 0 && rung(i - 1) == rung(i)) {  // short ones are rungs several times
+    --i;
+  }
+  Place place{.low = i, .high = i};
+  const std::int64_t low = rung(i);
+  if (low < length) {
+    while (rung(place.high) <= low) {
+      ++place.high;
+    }
+    place.share = static_cast<double>(length - low) / static_cast<double>(rung(place.high) - low);
+  }
+  return place;
+}
+
 std::vector<LayerCosts::Place> LayerCosts::places(const std::vector<std::int64_t>& lengths) {
   std::vector<Place> places;
   places.reserve(lengths.size());
-  for (const std::int64_t length : lengths) {
-    auto i = static_cast<std::size_t>(std::floor(
-        std::log2(static_cast<double>(std::max<std::int64_t>(length, 1))) * kRungsPerDoubling));
-    while (rung(i) > length && i > 0) {
-      --i;
-    }
-    while (i > 0 && rung(i - 1) == rung(i)) {  // short ones are rungs several times
-      --i;
-    }
-    Place& place = places.emplace_back(Place{.low = i, .high = i});
-    const std::int64_t low = rung(i);
-    if (low < length) {
-      while (rung(place.high) <= low) {
-        ++place.high;
-      }
-      place.share = static_cast<double>(length - low) / static_cast<double>(rung(place.high) - low);
-    }
-  }
+  std::ranges::transform(lengths, std::back_inserter(places), place_of);
   return places;
 }
 
@@ -323,13 +327,13 @@ std::vector<double> LayerCosts::predicted_rest_walls(const std::vector<Place>& p
 }
 
 PartCost LayerCosts::read_off(std::size_t way, std::int64_t length) {
-  const Place place = places({length}).front();
-  if (place.low == place.high) {
-    return at(way, place.low);
+  const Place at_length = place_of(length);
+  if (at_length.low == at_length.high) {
+    return at(way, at_length.low);
   }
-  const PartCost a = at(way, place.low);
-  const PartCost& b = at(way, place.high);
-  const double share = place.share;
+  const PartCost a = at(way, at_length.low);
+  const PartCost& b = at(way, at_length.high);
+  const double share = at_length.share;
   const auto between = [&](auto x, auto y) {
     return static_cast<decltype(x)>(
         static_cast<double>(x) + share * (static_cast<double>(y) - static_cast<double>(x)));

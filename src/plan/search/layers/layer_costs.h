@@ -69,6 +69,7 @@ class LayerCosts {
   PartCost predicted_layer_once(const LayerChoice& choice);
   // Wall seconds alone, for many lengths at once, whose places on the ladder are found once.
   struct Place;
+  static Place place_of(std::int64_t length);
   static std::vector<Place> places(const std::vector<std::int64_t>& lengths);
   std::vector<double> predicted_walls(const LayerChoice& choice, const std::vector<Place>& places);
   std::vector<double> predicted_rest_walls(const std::vector<Place>& places);
