@@ -24,8 +24,8 @@ import tempfile
 LEVELS = ["none", "light", "attention-output", "full"]
 PHASES = ["forward", "backward", "recompute"]
 HEADER = {
-    "format": "paradyse-profile", "version": 1, "machine": "made up", "machine_sha256": "",
-    "model": "made up", "model_sha256": "", "hidden": 1, "layers": 1, "ranks": 1, "cores": 1,
+    "format": "paradyse-profile", "version": 2, "machine": "made up", "machine_sha256": "",
+    "model": "made up", "model_sha256": "", "hidden": 1, "layers": 1, "ranks": 1, "ranks_per_node": 1, "cores": 1,
     "backend": "local", "device": "cpu", "dtype": "float32"}
 
 
@@ -38,13 +38,14 @@ def made_up(seed):
             exact = [2e-4 + 2e-6 * length + 3e-10 * length ** 2 + (2e-3 if length > 1500 else 0)]
             exact += [2 * exact[0], more * exact[0]]
             line = {"probe": "part", "part": "attention", "strategy": "UlyssesZ", "recompute": level,
-                    "ranks": 1, "length": length, "outcome": "measured", "seconds": {}, "work": {}}
+                    "ranks": 1, "length": length, "reshard_after_backward": True, "outcome": "measured", "seconds": {}, "work": {}}
             for phase, seconds in zip(PHASES, exact):
                 seconds *= draw.lognormvariate(0, 0.05)
                 line["seconds"][phase] = {"median": seconds, "least": seconds, "most": seconds}
                 line["work"][phase] = {
                     "matmul_flops": length, "attention_flops": length ** 2, "touched_bytes": length,
-                    "calls": 1, "sent_bytes": 0, "collectives": 0}
+                    "calls": 1, "sent_bytes": 0, "collectives": 0, "bytes_across_nodes": 0,
+                    "collectives_across_nodes": 0, "weight_bytes": 0, "weight_collectives": 0}
             lines.append(line)
     return lines
 

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "src/cli/commands.h"
 #include "src/cli/progress.h"
@@ -146,6 +147,7 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
     throw std::invalid_argument(options.profile + ": " + error.what());
   }
   write_costs(costs, options.out);
+  const std::vector<std::string> left_out = left_out_of_a_fit(profile);
   if (common.json) {
     Json json = {
         {"out", options.out},
@@ -153,6 +155,7 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
         {"memory_overhead", costs.memory_overhead},
         {"optimizer_seconds_per_byte", costs.optimizer_seconds_per_byte},
         {"step_seconds", costs.step_seconds},
+        {"left_out", left_out},
         {"errors", Json::array()}};
     for (const HeldOutError& error : costs.errors) {
       json["errors"].push_back(json_of(error));
@@ -165,9 +168,14 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
       "lengths: inside the profiled range, and beyond (fitted up to a quarter of the\n"
       "longest length).  Signed: mean of predicted / measured - 1.  Repeats: how much\n"
       "one round of measurements differs from the others; no model can do better.\n\n{}\n"
-      "{}default model: {}\nmemory overhead: {}\nwritten: {}\n",
+      "{}{}default model: {}\nmemory overhead: {}\nwritten: {}\n",
       table(costs, common),
       verdict_on(costs),
+      left_out.empty() ? ""
+                       : fmt::format(
+                             "left out, measured at fewer than three lengths (others of the part "
+                             "answer): {}\n",
+                             fmt::join(left_out, ", ")),
       costs.best,
       percent_text(costs.memory_overhead),
       options.out);

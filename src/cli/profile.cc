@@ -16,6 +16,7 @@
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/profile/fit.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/profiler.h"
@@ -89,31 +90,13 @@ std::size_t count(const Profile& profile, Outcome outcome) {
 
 // Steps that are each measured in several rounds, with another verb of the MLP in each.
 std::size_t different(const Profile& profile, Outcome outcome) {
-  std::set<std::tuple<std::string, std::string, int, std::int64_t>> steps;
+  std::set<StepKey> steps;
   for (const StepProbe& step : profile.steps) {
     if (step.outcome == outcome) {
-      steps.emplace(step.attention, step.recompute, step.ranks, step.length);
+      steps.insert(step_key(step));
     }
   }
   return steps.size();
-}
-
-// What keeps fit() from fitting a strategy; "": nothing.
-std::string lacks_for_a_fit(const Profile& profile) {
-  constexpr std::size_t kLeast = 3;  // lengths
-  std::map<std::string, std::set<std::int64_t>> lengths;
-  for (const StepProbe& step : profile.steps) {
-    if (step.outcome == Outcome::measured) {
-      lengths[step.attention].insert(step.length);
-    }
-  }
-  for (const auto& [strategy, its] : lengths) {
-    if (its.size() < kLeast) {
-      return fmt::format("{} was measured at {}", strategy, counted(std::ssize(its), "length")) +
-             fmt::format(", and {} are needed", kLeast);
-    }
-  }
-  return lengths.empty() ? "no step was measured" : "";
 }
 
 bool rounds_are_missing(const Profile& profile, const ProfileRequest& request) {
@@ -121,14 +104,13 @@ bool rounds_are_missing(const Profile& profile, const ProfileRequest& request) {
   for (const DimSizes& dims : request.sizes) {
     lengths.push_back(request.model.rows(dims));
   }
-  std::map<std::tuple<std::string, std::string, int, std::int64_t>, int> rounds;
+  std::map<StepKey, int> rounds;
   for (const StepProbe& step : profile.steps) {
     if (!std::binary_search(lengths.begin(), lengths.end(), step.length)) {
       continue;  // of an earlier profile
     }
     // more time would not help what lacks memory
-    rounds[{step.attention, step.recompute, step.ranks, step.length}] +=
-        step.outcome == Outcome::measured ? 1 : kProfileRounds;
+    rounds[step_key(step)] += step.outcome == Outcome::measured ? 1 : kProfileRounds;
   }
   return std::any_of(
       rounds.begin(), rounds.end(), [](const auto& step) { return step.second < kProfileRounds; });

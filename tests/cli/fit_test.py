@@ -7,8 +7,9 @@ import unittest
 from support import ProgramTest
 
 HEADER = {
-    "format": "paradyse-profile", "version": 1, "machine": "pretended", "machine_sha256": "aa",
-    "model": "llama", "model_sha256": "bb", "hidden": 64, "layers": 1, "ranks": 2, "cores": 2,
+    "format": "paradyse-profile", "version": 2, "machine": "pretended", "machine_sha256": "aa",
+    "model": "llama", "model_sha256": "bb", "hidden": 64, "layers": 1, "ranks": 2,
+    "ranks_per_node": 2, "cores": 2,
     "backend": "local", "device": "cpu", "dtype": "float32"}
 LENGTHS = [64, 128, 256, 512, 1024, 2048]
 
@@ -20,15 +21,16 @@ def spread(seconds):
 def probe(part, strategy, length, noise=1.0):
     """Seconds of a machine with known rates, as `paradyse profile` writes them."""
     line = {"probe": "part", "part": part, "strategy": strategy, "recompute": "none", "ranks": 2,
-            "length": length, "outcome": "measured", "seconds": {}, "work": {}}
+            "length": length, "reshard_after_backward": True, "outcome": "measured", "seconds": {}, "work": {}}
     for phase, times in ("forward", 1), ("backward", 2), ("recompute", 0):
         work = {"matmul_flops": 1e5 * length * times,
                 "attention_flops": (128.0 * length ** 2 if part == "attention" else 0) * times,
                 "touched_bytes": 4e3 * length * times, "calls": 12 * times,
-                "sent_bytes": 512 * length * times, "collectives": 3 * times}
+                "sent_bytes": 512 * length * times, "collectives": 3 * times,
+                "bytes_across_nodes": 0, "collectives_across_nodes": 0, "weight_bytes": 0, "weight_collectives": 0}
         rates = {"matmul_flops": 2e-11, "attention_flops": 4e-11, "touched_bytes": 2e-10,
                  "calls": 5e-6, "sent_bytes": 4e-10, "collectives": 5e-5}
-        seconds = sum(rates[name] * amount for name, amount in work.items()) * noise
+        seconds = sum(rates.get(name, 0) * amount for name, amount in work.items()) * noise
         line["seconds"][phase] = spread(seconds)
         line["work"][phase] = work
     return line
@@ -42,7 +44,7 @@ def profile_lines(noise=0.0, lengths=LENGTHS, header=HEADER):
             lines.append(probe(part, strategy, length, draw.uniform(1 - noise, 1 + noise)))
     step = sum(phase["median"] for line in lines[1:4] for phase in line["seconds"].values())
     lines.append({"probe": "step", "attention": "UlyssesZ", "mlp": "gather", "recompute": "none",
-                  "ranks": 2, "length": lengths[0], "outcome": "measured", "seconds": spread(step),
+                  "ranks": 2, "length": lengths[0], "reshard_after_backward": True, "outcome": "measured", "seconds": spread(step),
                   "counted_saved_bytes": 100, "saved_bytes": 100, "counted_peak_bytes": 200,
                   "peak_bytes": 210})
     return lines
@@ -65,7 +67,7 @@ class FitTest(ProgramTest):
                      "default model: structured", "memory overhead: 5.0 %", "costs.json"):
             self.assertIn(word, done.stdout)
         costs = json.loads((self.folder / "costs.json").read_text())
-        self.assertEqual((costs["format"], costs["version"]), ("paradyse-costs", 1))
+        self.assertEqual((costs["format"], costs["version"]), ("paradyse-costs", 2))
         self.assertEqual(costs["header"], {k: v for k, v in HEADER.items()
                                            if k not in ("format", "version")})
         self.assertEqual(len(costs["hybrid"]["strategies"][0]["forests"]["forward"]), 50)

@@ -13,6 +13,7 @@
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/batch/document_planner.h"
+#include "tests/plan/pretend_machine.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {
@@ -216,8 +217,8 @@ TEST(Planner, PlansForShardingGroupsOfSomeRanks) {
 // What crosses a slow link once a step is half as much where nodes hold copies.
 TEST(Planner, PricesTheLinksOfNodes) {
   PlanningTask far = task(4, std::int64_t{1} << 30);
+  far.ranks_per_node = 2;
   far.links = NodeLinks{
-      .ranks_per_node = 2,
       .inside_node = {.bytes_per_second = 1e9, .latency_seconds = 0},
       .between_nodes = {.bytes_per_second = 1e5, .latency_seconds = 0}};
   const auto seconds = [&](int domain) {
@@ -234,6 +235,37 @@ TEST(Planner, PricesTheLinksOfNodes) {
   const auto bytes = static_cast<double>(matrix_elements(far.model) * 4);
   EXPECT_NEAR(node, bytes / 2 / 1e5, 0.1 * node);  // half a copy is each rank's to exchange
   EXPECT_NEAR(world / node, 2, 0.1);
+}
+
+// What a group sends takes longer where its ranks are on several nodes, as those of more ranks than
+// a node has always are.
+TEST(Planner, PricesGroupsByTheNodesOfTheirRanks) {
+  PlanningTask far = task(4, 0);
+  far.ranks_per_node = 2;
+  PretendMachine machine;
+  machine.rates.values[Amounts::bytes_across_nodes] *= 1000;
+  far.seconds = std::make_shared<PretendTruth>(machine);
+  DocumentPlans plans(far);
+  const auto seconds = [&](const std::vector<int>& first, const std::vector<int>& second) {
+    Plan plan = uniform_plan(
+        model(), {300, 200}, 4, std::vector<LayerChoice>(4, text_layer("UlyssesZ", "gather")));
+    PlanMicroBatch& micro = plan.micro_batches.front();
+    micro.groups.front().documents = {0};
+    micro.groups.front().ranks = first;
+    micro.groups.push_back(micro.groups.front());
+    micro.groups.back().documents = {1};
+    micro.groups.back().ranks = second;
+    plans.prediction().expect(plan);
+    return plan.predicted.seconds.value_or(0);
+  };
+  EXPECT_GT(seconds({0, 2}, {1, 3}), 2 * seconds({0, 1}, {2, 3}));
+  const LayerChoice layer = text_layer("UlyssesZ", "gather");
+  const Correction none;
+  GroupCosts sizes(far, none);
+  EXPECT_GT(sizes.of(4).layer(layer, 512).wall, 2 * sizes.of(2).layer(layer, 512).wall);
+  far.ranks_per_node = 4;
+  GroupCosts on_one(far, none);
+  EXPECT_LT(on_one.of(4).layer(layer, 512).wall, 2 * on_one.of(2).layer(layer, 512).wall);
 }
 
 // A rank waits for nobody but the ranks of its groups.

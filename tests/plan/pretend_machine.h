@@ -16,7 +16,7 @@
 namespace paradyse {
 
 struct PretendMachine {
-  Rates rates{{2e-11, 5e-11, 2e-10, 4e-6, 4e-10, 6e-5, 0, 2e-5}};
+  Rates rates{{2e-11, 5e-11, 2e-10, 4e-6, 4e-10, 6e-5, 4e-10, 6e-5, 4e-10, 6e-5, 0, 2e-5}};
   double backward = 1;  // seconds of the adjoints, times
   double noise = 0;     // relative, one sigma, of wall seconds that are measured
   // Of what it waits for, the share that a processor works meanwhile; below 0: processor seconds
@@ -51,6 +51,7 @@ struct PretendGroup {
   std::string mlp;
   Recompute recompute = Recompute::none;
   int ranks = 4;
+  bool whole = false;  // weights, while a step lasts
 };
 
 // Attention, MLP and the rest of one document of `length` tokens on each group of a world of 4
@@ -72,11 +73,13 @@ inline std::vector<PartProbe> pretend_work(
                              : "",
         .recompute = i == 2 ? "none" : to_string(group.recompute),
         .ranks = group.ranks,
-        .length = length};
+        .length = length,
+        .reshard_after_backward = !group.whole};
   }
   std::vector<std::vector<PartWork>> of_ranks(3, std::vector<PartWork>(kWorld));
+  const int domain = group.whole ? 1 : kWorld;
   const Timeline parts =
-      timeline(text_model(model), packed({length}, group.ranks, model.causal), kWorld, layers);
+      timeline(text_model(model), packed({length}, group.ranks, model.causal), domain, layers);
   for (const ScheduledPart& part : parts) {
     const std::string& name = part.program().part;
     const std::size_t i = name == "attention" ? 0 : name == "mlp" ? 1 : 2;
@@ -112,6 +115,7 @@ inline ProfileHeader pretend_header() {
       .hidden = 64,
       .layers = 1,
       .ranks = 4,
+      .ranks_per_node = 4,
       .cores = 2,
       .backend = "local",
       .device = "cpu",
@@ -162,7 +166,14 @@ inline Profile pretend_profile(
           probe.seconds[i] = {.median = seconds, .least = seconds, .most = seconds};
           if (machine.worked >= 0) {
             PretendMachine processor = machine;
-            for (const std::size_t waiting : {std::size_t{4}, std::size_t{5}, Rates::kPhase}) {
+            for (const std::size_t waiting :
+                 {std::size_t{Amounts::sent_bytes},
+                  std::size_t{Amounts::collectives},
+                  std::size_t{Amounts::bytes_across_nodes},
+                  std::size_t{Amounts::collectives_across_nodes},
+                  std::size_t{Amounts::weight_bytes},
+                  std::size_t{Amounts::weight_collectives},
+                  Rates::kPhase}) {
               processor.rates.values[waiting] *= machine.worked;
             }
             if (!probe.processor_seconds) {

@@ -72,6 +72,7 @@ PartProbe any_part(std::mt19937& random) {
       .recompute = "light",
       .ranks = 4,
       .length = static_cast<std::int64_t>(random()),
+      .reshard_after_backward = random() % 2 == 0,
       .outcome = static_cast<Outcome>(random() % 3)};
   for (std::size_t i = 0; i < kPartPhases; ++i) {
     probe.seconds[i] = any_spread(random);
@@ -92,6 +93,7 @@ StepProbe any_step(std::mt19937& random) {
       .recompute = "full",
       .ranks = 2,
       .length = static_cast<std::int64_t>(random()),
+      .reshard_after_backward = random() % 2 == 0,
       .outcome = static_cast<Outcome>(random() % 3),
       .seconds = any_spread(random),
       .counted_saved_bytes = static_cast<std::int64_t>(random()) << 20,
@@ -390,7 +392,7 @@ TEST_F(ProfileTest, RefusesByLineAndField) {
   };
   const std::vector<Case> cases = {
       {1, "paradyse-profile", "paradyse-plan", {"line 1: format", "not a profile"}},
-      {1, "\"version\":1", "\"version\":2", {"line 1: version", "profile again"}},
+      {1, "\"version\":2", "\"version\":1", {"line 1: version", "profile again"}},
       {1, "\"hidden\":256", "\"hidden\":-1", {"line 1: hidden", "found -1"}},
       {1, "\"cores\":2", "\"cores\":0", {"line 1: cores", "found 0"}},
       {1, "\"dtype\"", "\"dtpe\"", {"line 1: dtpe", "did you mean 'dtype'"}},

@@ -182,7 +182,13 @@ TEST_F(InAStream, PartTimesAreReadWhenTheMicroBatchIsOver) {
   ran(11, 0, PartPhase::backward);
   ran(13, 0, PartPhase::forward);
   EXPECT_EQ(pretended.waits, 0);
-  const PartTimes::Seconds seconds = times.seconds();
+  times.restart(1);  // the next, which waits for the one before
+  ran(14, 0, PartPhase::forward);
+  const std::vector<PartTimes::OfMicroBatch> played = times.take();
+  ASSERT_EQ(played.size(), 2U);
+  EXPECT_TRUE(times.take().empty());
+  EXPECT_DOUBLE_EQ(played[1].wall[0][idx(PartPhase::forward)], 0.001);
+  const PartTimes::Seconds& seconds = played[0].wall;
   EXPECT_DOUBLE_EQ(seconds[0][idx(PartPhase::forward)], 0.005);
   EXPECT_DOUBLE_EQ(seconds[1][idx(PartPhase::forward)], 0.007);
   EXPECT_DOUBLE_EQ(seconds[0][idx(PartPhase::backward)], 0.001);
@@ -292,7 +298,9 @@ TEST(PlayedInAStream, APlanIsTimedWithoutAStopBetweenItsOps) {
     session.play(plan, {.documents = documents}, /*backward=*/true);
     EXPECT_LE(pretended.waits, 2) << "for the micro-batch to be over, and to settle the trace";
     double sum = 0;
-    for (const auto& part : times.seconds()) {
+    const std::vector<PartTimes::OfMicroBatch> played = times.take();
+    ASSERT_EQ(played.size(), 1U);
+    for (const auto& part : played.front().wall) {
       EXPECT_GT(part[idx(PartPhase::forward)], 0);
       EXPECT_GT(part[idx(PartPhase::backward)], 0);
       sum += std::accumulate(part.begin(), part.end(), 0.0);

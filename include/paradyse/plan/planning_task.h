@@ -14,7 +14,7 @@
 
 namespace paradyse {
 
-// Where ranks are: so many on each node, one after the other.
+// Of a rank.
 struct NodeLinks {
   struct Link {
     double bytes_per_second = 0;  // that a rank sends while all of its node do
@@ -22,7 +22,6 @@ struct NodeLinks {
 
     friend bool operator==(const Link&, const Link&) = default;
   };
-  int ranks_per_node = 1;
   Link inside_node = {};
   Link between_nodes = {};
 
@@ -38,7 +37,8 @@ struct PlanningTask {
   // Of a sharding group; 0: all.  Plans for fewer leave weights whole while a step lasts, so that
   // groups may have more ranks than that.
   int weight_domain = 0;
-  std::optional<NodeLinks> links = {};  // none: one node, or nothing is known of others
+  int ranks_per_node = 0;               // one after the other; 0: all
+  std::optional<NodeLinks> links = {};  // none: one node, or nothing is known of them
   std::vector<int> mesh = {};           // of the ranks, as in PlanGroup; of samples alone
   MachineNumbers machine;
   std::shared_ptr<const TimeModel> seconds = nullptr;  // null: closed_form(machine)
@@ -64,6 +64,7 @@ struct PlanningTask {
   std::string batch_planner = "borders";  // batch_planners()
   bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %
 
+  [[nodiscard]] int on_a_node() const { return ranks_per_node == 0 ? ranks : ranks_per_node; }
   [[nodiscard]] int domain() const { return weight_domain == 0 ? ranks : weight_domain; }
   [[nodiscard]] Keeps keeps() const { return training ? Keeps::optimizer : Keeps::weights; }
 };

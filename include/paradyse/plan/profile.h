@@ -29,6 +29,7 @@ struct ProfileHeader {
   std::int64_t hidden = 0;
   std::int64_t layers = 0;  // that were measured: layers are alike
   int ranks = 1;
+  int ranks_per_node = 1;
   int cores = 1;  // that the ranks share
   std::string backend;
   std::string device;
@@ -70,6 +71,8 @@ struct PartProbe {
   std::string recompute = "none";
   int ranks = 1;            // of the group
   std::int64_t length = 0;  // tokens; of the optimizer, layers of the model
+  // As in Messages: false where weights were whole, which leaves no gathers in its seconds.
+  bool reshard_after_backward = true;
   Outcome outcome = Outcome::measured;
   std::array<Spread, kPartPhases> seconds{};  // wall, of one layer, by PartPhase
   PartWork work = {};                         // together() of the ranks
@@ -80,15 +83,16 @@ struct PartProbe {
   friend bool operator==(const PartProbe&, const PartProbe&) = default;
 };
 
-// A whole step of the cut model, all layers alike.
+// A micro-batch of the cut model, all layers alike.
 struct StepProbe {
   std::string attention = {};
   std::string mlp = {};
   std::string recompute = "none";
   int ranks = 1;
   std::int64_t length = 0;
+  bool reshard_after_backward = true;  // as of its parts
   Outcome outcome = Outcome::measured;
-  Spread seconds = {};  // forward and backward of the batch
+  Spread seconds = {};  // forward and backward, on the slowest rank
   std::int64_t counted_saved_bytes = 0;
   std::int64_t saved_bytes = 0;         // measured, on the fullest rank; as the next two
   std::int64_t counted_peak_bytes = 0;  // by the fold

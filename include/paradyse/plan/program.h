@@ -166,6 +166,7 @@ Op& append(Program& program, Op op);
 struct Seat {
   int group_rank = 0;
   int domain_rank = 0;
+  bool across_nodes = false;  // whether ranks of its group are on several nodes
 };
 
 // The gradient of operand `operand` of an in-place op is that of its result, in its memory.

@@ -19,11 +19,34 @@ namespace paradyse {
 
 // What the time of a phase grows with.
 struct Amounts {
-  static constexpr std::size_t kCount = 6;
+  // Sent: in a group that is on one node, in one that is on several, and of weights and their
+  // gradients over the sharding group, since other links join them.
+  enum Of : std::size_t {
+    matmul_flops,
+    attention_flops,
+    touched_bytes,
+    calls,
+    sent_bytes,
+    collectives,
+    bytes_across_nodes,
+    collectives_across_nodes,
+    weight_bytes,
+    weight_collectives
+  };
+  static constexpr std::size_t kCount = 10;
   static constexpr std::array<const char*, kCount> kNames = {
-      "matmul_flops", "attention_flops", "touched_bytes", "calls", "sent_bytes", "collectives"};
+      "matmul_flops",
+      "attention_flops",
+      "touched_bytes",
+      "calls",
+      "sent_bytes",
+      "collectives",
+      "bytes_across_nodes",
+      "collectives_across_nodes",
+      "weight_bytes",
+      "weight_collectives"};
 
-  std::array<double, kCount> values{};  // in the order of kNames
+  std::array<double, kCount> values{};  // by Of
 
   Amounts& operator+=(const Amounts& other);
   Amounts& operator*=(double factor);

@@ -40,7 +40,7 @@ struct SessionOptions {
   // Where it is noted what the time goes to; each may be absent, and outlives the session.
   Trace* trace = nullptr;
   Breakdown* breakdown = nullptr;
-  PartTimes* part_times = nullptr;  // of the last micro-batch
+  PartTimes* part_times = nullptr;
 };
 
 // What a plan is played on.

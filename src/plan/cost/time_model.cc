@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "paradyse/plan/index.h"
 
@@ -48,13 +49,20 @@ PartWork part_work(const ScheduledPart& part, Seat seat, Precision precision) {
     const Work done = work(view);
     const Traffic sent = traffic(view);
     const PartPhase when = step.adjoint ? PartPhase::backward : otherwise;
-    sum.phases[idx(when)] += Amounts{
+    Amounts amounts{
         {done.matmul_flops,
          done.attention_flops,
          done.touched_bytes,
-         static_cast<double>(done.calls),
-         static_cast<double>(sent.bytes),
-         static_cast<double>(sent.collectives)}};
+         static_cast<double>(done.calls)}};
+    const auto [bytes, collectives] =
+        traits(view.op.kind).meets == OpTraits::Meets::domain
+            ? std::pair(Amounts::weight_bytes, Amounts::weight_collectives)
+        : seat.across_nodes
+            ? std::pair(Amounts::bytes_across_nodes, Amounts::collectives_across_nodes)
+            : std::pair(Amounts::sent_bytes, Amounts::collectives);
+    amounts.values[bytes] = static_cast<double>(sent.bytes);
+    amounts.values[collectives] = static_cast<double>(sent.collectives);
+    sum.phases[idx(when)] += amounts;
   };
   for (const ScheduledOp& step : part.schedule().forward) {
     add(step, PartPhase::forward);
@@ -70,12 +78,16 @@ PartWork part_work(const ScheduledPart& part, Seat seat, Precision precision) {
 namespace {
 
 double phase_seconds(const Amounts& amounts, const MachineNumbers& machine) {
-  return amounts.values[0] / machine.matmul_flops_per_second +
-         amounts.values[1] / machine.attention_flops_per_second +
-         amounts.values[2] / machine.touched_bytes_per_second +
-         amounts.values[3] * machine.call_seconds +
-         amounts.values[4] / machine.sent_bytes_per_second +
-         amounts.values[5] * machine.collective_seconds;
+  const auto& of = amounts.values;
+  return of[Amounts::matmul_flops] / machine.matmul_flops_per_second +
+         of[Amounts::attention_flops] / machine.attention_flops_per_second +
+         of[Amounts::touched_bytes] / machine.touched_bytes_per_second +
+         of[Amounts::calls] * machine.call_seconds +
+         (of[Amounts::sent_bytes] + of[Amounts::bytes_across_nodes] + of[Amounts::weight_bytes]) /
+             machine.sent_bytes_per_second +
+         (of[Amounts::collectives] + of[Amounts::collectives_across_nodes] +
+          of[Amounts::weight_collectives]) *
+             machine.collective_seconds;
 }
 
 double part_seconds(const PartWork& work, const MachineNumbers& machine) {

@@ -58,11 +58,14 @@ GroupTimeline group_timeline(
   return {.parts = timeline(group_task(plan, group, keep), model), .seats = seats_of(plan, group)};
 }
 
-std::vector<Seat> seats_of(const Plan& plan, const PlanGroup& group) {
+std::vector<Seat> seats_of(const Plan& plan, const PlanGroup& group, int ranks_per_node) {
+  const int node = ranks_per_node == 0 ? plan.ranks : ranks_per_node;
+  const bool across = across_nodes(group.ranks.front(), group.ranks.back(), node);  // they ascend
   std::vector<Seat> seats;
   seats.reserve(group.ranks.size());
   for (std::size_t place = 0; place < group.ranks.size(); ++place) {
     seats.push_back(seat_of(plan, group, place));
+    seats.back().across_nodes = across;
   }
   return seats;
 }

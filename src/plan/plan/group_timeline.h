@@ -38,8 +38,13 @@ Documents packed(const GroupTask& task, bool causal);
 // Its programs.  Throws std::invalid_argument like timeline().
 Timeline timeline(const GroupTask& task, const Model& model);
 
-// [rank of the group] Where its ranks sit.
-std::vector<Seat> seats_of(const Plan& plan, const PlanGroup& group);
+// Whether ranks from `first` to `last` are on several nodes of so many ranks.
+inline bool across_nodes(int first, int last, int ranks_per_node) {
+  return first / ranks_per_node != last / ranks_per_node;
+}
+
+// [rank of the group] Where its ranks sit.  0 `ranks_per_node`: all are on one.
+std::vector<Seat> seats_of(const Plan& plan, const PlanGroup& group, int ranks_per_node = 0);
 
 struct GroupTimeline {
   Timeline parts;

@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kCostsFormat = "paradyse-costs";
-constexpr std::int64_t kCostsVersion = 1;
+constexpr std::int64_t kCostsVersion = 2;
 constexpr std::array<const char*, 3> kUseNames = {"by-range", "forest", "polynomial"};
 constexpr int kFeatures = 2;
 

@@ -31,16 +31,30 @@ std::string described(const PartProbe& probe) {
   return probe.strategy.empty() ? probe.part : probe.part + " " + probe.strategy;
 }
 
+// Lengths of each strategy of each part that were measured, by described(); part by part.
+std::map<std::string, std::map<std::string, std::set<std::int64_t>>> lengths_of(
+    const Profile& profile) {
+  std::map<std::string, std::map<std::string, std::set<std::int64_t>>> parts;
+  for (const PartProbe& probe : profile.parts) {
+    if (probe.part != kOptimizer) {
+      std::set<std::int64_t>& its = parts[probe.part][described(probe)];
+      if (probe.outcome == Outcome::measured) {
+        its.insert(probe.length);
+      }
+    }
+  }
+  return parts;
+}
+
 // The parts that times are fitted to.  Throws std::invalid_argument.
 std::vector<PartProbe> measured_parts(const Profile& profile) {
+  if (const std::string lacks = lacks_for_a_fit(profile); !lacks.empty()) {
+    throw std::invalid_argument(lacks);
+  }
+  const auto lengths = lengths_of(profile);
   std::vector<PartProbe> parts;
-  std::map<std::string, std::set<std::int64_t>> lengths;
   for (const PartProbe& probe : profile.parts) {
-    if (probe.part == kOptimizer) {
-      continue;
-    }
-    std::set<std::int64_t>& its = lengths[described(probe)];
-    if (probe.outcome != Outcome::measured) {
+    if (probe.part == kOptimizer || probe.outcome != Outcome::measured) {
       continue;
     }
     try {
@@ -53,29 +67,8 @@ std::vector<PartProbe> measured_parts(const Profile& profile) {
           "profile: " + described(probe) + " at length " + std::to_string(probe.length) +
           " took 0 seconds: times have to be positive; remove the line and profile again");
     }
-    its.insert(probe.length);
-    parts.push_back(probe);
-  }
-  if (lengths.empty()) {
-    throw std::invalid_argument(
-        "the profile has no parts of layers to fit: let `paradyse profile` run to its end");
-  }
-  if (layer_parts(profile.header.model) != layer_parts()) {
-    // Of a video or protein model other strategies of the part answer for one that was measured too
-    // seldom: a rival's may not fit where the planned layout does.
-    std::erase_if(parts, [&](const PartProbe& probe) {
-      return lengths[described(probe)].size() < kLeastLengths;
-    });
-    if (!parts.empty()) {
-      return parts;
-    }
-  }
-  for (const auto& [name, its] : lengths) {
-    if (its.size() < kLeastLengths) {
-      throw std::invalid_argument(
-          "the profile has " + counted(std::ssize(its), "measured length") + " of " + name +
-          ", and a fit needs " + std::to_string(kLeastLengths) +
-          ": profile more lengths (shorter ones if memory or time ended it)");
+    if (lengths.at(probe.part).at(described(probe)).size() >= kLeastLengths) {
+      parts.push_back(probe);
     }
   }
   return parts;
@@ -94,7 +87,9 @@ Profile with_whole_steps(Profile profile) {
     const auto is = [&](std::size_t i, const char* part, const std::string& strategy) {
       const PartProbe& probe = profile.parts[i];
       return probe.part == part && probe.strategy == strategy && probe.ranks == step.ranks &&
-             probe.length == step.length && probe.outcome == Outcome::measured;
+             probe.length == step.length &&
+             probe.reshard_after_backward == step.reshard_after_backward &&
+             probe.outcome == Outcome::measured;
     };
     for (std::size_t i = next; i + 2 < profile.parts.size(); ++i) {
       if (!is(i, "attention", step.attention) || !is(i + 1, "mlp", step.mlp) ||
@@ -125,7 +120,7 @@ void fit_optimizer(const Profile& profile, Costs& costs) {
   std::vector<const PartProbe*> probes;
   std::set<double> sizes;
   const auto bytes_of = [](const PartProbe& probe) {
-    return probe.work.phases[0].values[2];  // touched
+    return probe.work.phases[0].values[Amounts::touched_bytes];
   };
   for (const PartProbe& probe : profile.parts) {
     if (probe.part == kOptimizer && probe.outcome == Outcome::measured &&
@@ -234,41 +229,78 @@ namespace {
 // `rounds`: what the profile was pooled from.
 Costs fit_pooled(const Profile& profile, const Profile& rounds, const FitOptions& options) {
   const std::vector<PartProbe> probes = measured_parts(profile);
-  const Floors floors = floors_of(probes, rounds.parts);
+  // The hybrid model goes by lengths, so it is fitted to one way of having weights.
+  std::vector<PartProbe> sharded = probes;
+  std::erase_if(sharded, [](const PartProbe& probe) { return !probe.reshard_after_backward; });
   const Floors step_floors = floors_of(profile.steps, rounds.steps);
   const Rates prior = prior_rates(profile);
   Costs costs{.header = profile.header, .attention_dense_from = attention_dense_from(profile)};
   fit_optimizer(profile, costs);
 
   const auto structured = fit_structured(probes, prior);
-  const auto hybrid = fit_hybrid(probes, options, structured);
+  const auto hybrid = fit_hybrid(sharded, options, structured);
   const auto structured_unseen = held_out(
       probes, [&](std::span<const PartProbe> seen) { return fit_structured(seen, prior); });
-  const auto hybrid_unseen = held_out(probes, [&](std::span<const PartProbe> seen) {
+  const auto hybrid_unseen = held_out(sharded, [&](std::span<const PartProbe> seen) {
     return fit_hybrid(seen, options, fit_structured(seen, prior, Pull{}));
   });
   put_errors(probes, structured_unseen, *structured);
-  put_errors(probes, hybrid_unseen, *hybrid);
+  put_errors(sharded, hybrid_unseen, *hybrid);
   costs.structured = structured;
   costs.hybrid = hybrid;
-  const auto add_errors = [&](const TimeModel& model, const std::vector<HeldOut>& unseen) {
+  const auto add_errors = [&](const TimeModel& model,
+                              const std::vector<PartProbe>& of,
+                              const std::vector<HeldOut>& unseen) {
     const std::string name = model.name();
     for (const auto& rows :
-         {error_rows(name, probes, unseen, floors),
-          step_error_rows(
-              name, probes, unseen, profile.steps, profile.header.layers, step_floors)}) {
+         {error_rows(name, of, unseen, floors_of(of, rounds.parts)),
+          step_error_rows(name, of, unseen, profile.steps, profile.header.layers, step_floors)}) {
       costs.errors.insert(costs.errors.end(), rows.begin(), rows.end());
     }
   };
-  add_errors(*structured, structured_unseen);
-  add_errors(*hybrid, hybrid_unseen);
+  add_errors(*structured, probes, structured_unseen);
+  add_errors(*hybrid, sharded, hybrid_unseen);
   fit_peaks(profile, options, *hybrid, costs);
-  costs.best =
-      overall(hybrid_unseen) < kFarBetter * overall(structured_unseen) ? "hybrid" : "structured";
+  std::vector<HeldOut> alike = structured_unseen;  // on what the hybrid model is fitted to
+  std::erase_if(
+      alike, [&](const HeldOut& one) { return !probes[one.probe].reshard_after_backward; });
+  const bool far_better =
+      !hybrid_unseen.empty() && overall(hybrid_unseen) < kFarBetter * overall(alike);
+  costs.best = far_better ? "hybrid" : "structured";
   return costs;
 }
 
 }  // namespace
+
+std::string lacks_for_a_fit(const Profile& profile) {
+  const auto parts = lengths_of(profile);
+  if (parts.empty()) {
+    return "the profile has no parts of layers to fit: let `paradyse profile` run to its end";
+  }
+  for (const auto& [part, strategies] : parts) {
+    const auto& [name, most] = *std::ranges::max_element(
+        strategies, {}, [](const auto& strategy) { return strategy.second.size(); });
+    if (most.size() < kLeastLengths) {
+      return "the profile has " + counted(std::ssize(most), "measured length") + " of " + name +
+             ", and a fit needs " + std::to_string(kLeastLengths) +
+             " of a strategy of each part: profile more lengths (shorter ones if memory or time "
+             "ended it)";
+    }
+  }
+  return "";
+}
+
+std::vector<std::string> left_out_of_a_fit(const Profile& profile) {
+  std::vector<std::string> names;
+  for (const auto& [part, strategies] : lengths_of(profile)) {
+    for (const auto& [name, its] : strategies) {
+      if (its.size() < kLeastLengths) {
+        names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
 
 Costs fit(const Profile& profile, const FitOptions& options) {
   const Profile rounds = with_whole_steps(profile);

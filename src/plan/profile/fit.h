@@ -77,14 +77,19 @@ struct Costs {
 std::shared_ptr<const TimeModel> without_forest(const Costs& costs);
 
 // Whole steps are what is fitted: the seconds of a step's parts are taken in the proportions that
-// were measured and add up to what the step took.  Throws std::invalid_argument, saying what to do,
-// for a profile with fewer than three measured lengths of a strategy (naming it).
+// were measured and add up to what the step took.  Throws std::invalid_argument for a profile that
+// lacks something for a fit.
 Costs fit(const Profile& profile, const FitOptions& options = {});
+// Three measured lengths of one strategy of each part: what is lacking, and what to do; "":
+// nothing.
+std::string lacks_for_a_fit(const Profile& profile);
+// Strategies with fewer measured lengths ("attention METP"): others of their part answer for them.
+std::vector<std::string> left_out_of_a_fit(const Profile& profile);
 
 // SHA-256 of what write_costs writes.
 std::string fingerprint(const Costs& costs);
 
-// The costs file is JSON ("paradyse-costs", version 1), in docs/internals/costs.md.  write_costs
+// The costs file is JSON ("paradyse-costs", version 2), in docs/internals/costs.md.  write_costs
 // puts the whole file in place at once; read_costs throws std::invalid_argument naming file and
 // JSON path.
 void write_costs(const Costs& costs, const std::filesystem::path& file);

@@ -19,6 +19,7 @@ void for_fields(const Visit& visit) {
   visit("hidden", &ProfileHeader::hidden);
   visit("layers", &ProfileHeader::layers);
   visit("ranks", &ProfileHeader::ranks);
+  visit("ranks_per_node", &ProfileHeader::ranks_per_node);
   visit("cores", &ProfileHeader::cores);
   visit("backend", &ProfileHeader::backend);
   visit("device", &ProfileHeader::device);

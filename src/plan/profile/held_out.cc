@@ -14,10 +14,10 @@ namespace paradyse {
 namespace {
 
 // What differs in length alone.
-using Key = std::tuple<std::string, std::string, std::string, int>;
+using Key = std::tuple<std::string, std::string, std::string, int, bool>;
 
 Key length_key(const PartProbe& probe) {
-  return {probe.part, probe.strategy, probe.recompute, probe.ranks};
+  return {probe.part, probe.strategy, probe.recompute, probe.ranks, probe.reshard_after_backward};
 }
 
 constexpr const char* kStep = "step";
@@ -220,7 +220,8 @@ Floors floors_of(std::span<const StepProbe> pooled, std::span<const StepProbe> r
       pooled,
       rounds,
       [](const StepProbe& s) {
-        return std::tuple(s.attention, s.mlp, s.recompute, s.ranks, s.length);
+        return std::tuple(
+            s.attention, s.mlp, s.recompute, s.ranks, s.length, s.reshard_after_backward);
       },
       [](const StepProbe& s) { return s.seconds.median; });
 }
@@ -277,7 +278,8 @@ std::vector<HeldOutError> step_error_rows(
       const auto seconds = [&](const char* part,
                                const std::string& name,
                                const std::string& level) {
-        const auto found = predicted.find({{part, name, level, step.ranks}, step.length, beyond});
+        const auto found = predicted.find(
+            {{part, name, level, step.ranks, step.reshard_after_backward}, step.length, beyond});
         return found == predicted.end() ? std::nullopt : std::optional(found->second);
       };
       // of an MLP attention-output is the same as full

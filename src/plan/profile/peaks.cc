@@ -6,7 +6,7 @@ namespace paradyse {
 
 namespace {
 
-constexpr std::size_t kCounted = 2;  // touched_bytes: the amount that is bytes
+constexpr std::size_t kCounted = Amounts::touched_bytes;  // the amount that is bytes
 
 double counted(const PartWork& work) { return work.phases[0].values[kCounted]; }
 

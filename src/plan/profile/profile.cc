@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kProfileFormat = "paradyse-profile";
-constexpr std::int64_t kProfileVersion = 1;
+constexpr std::int64_t kProfileVersion = 2;
 constexpr std::array<const char*, 3> kOutcomeNames = {"measured", "memory", "time"};
 
 // --- writing -------------------------------------------------------------------------------------
@@ -63,6 +63,7 @@ Json json_of(const PartProbe& probe) {
       {"recompute", probe.recompute},
       {"ranks", probe.ranks},
       {"length", probe.length},
+      {"reshard_after_backward", probe.reshard_after_backward},
       {"outcome", name_of(probe.outcome)}};
   for (std::size_t i = 0; i < kPartPhases; ++i) {
     json["seconds"][kPhaseNames[i]] = json_of(probe.seconds[i]);
@@ -83,6 +84,7 @@ Json json_of(const StepProbe& probe) {
       {"recompute", probe.recompute},
       {"ranks", probe.ranks},
       {"length", probe.length},
+      {"reshard_after_backward", probe.reshard_after_backward},
       {"outcome", name_of(probe.outcome)},
       {"seconds", json_of(probe.seconds)},
       {"counted_saved_bytes", probe.counted_saved_bytes},
@@ -157,6 +159,7 @@ PartProbe part_from(const JsonNode& node) {
        "recompute",
        "ranks",
        "length",
+       "reshard_after_backward",
        "outcome",
        "seconds",
        "work",
@@ -167,6 +170,7 @@ PartProbe part_from(const JsonNode& node) {
       .recompute = node.at("recompute").text(),
       .ranks = node.at("ranks").integer<int>(1),
       .length = node.at("length").integer<std::int64_t>(0),
+      .reshard_after_backward = node.at("reshard_after_backward").truth(),
       .outcome = outcome_from(node.at("outcome"))};
   const JsonNode seconds = node.at("seconds");
   const JsonNode work = node.at("work");
@@ -195,6 +199,7 @@ StepProbe step_from(const JsonNode& node) {
        "recompute",
        "ranks",
        "length",
+       "reshard_after_backward",
        "outcome",
        "seconds",
        "counted_saved_bytes",
@@ -207,6 +212,7 @@ StepProbe step_from(const JsonNode& node) {
       .recompute = node.at("recompute").text(),
       .ranks = node.at("ranks").integer<int>(1),
       .length = node.at("length").integer<std::int64_t>(0),
+      .reshard_after_backward = node.at("reshard_after_backward").truth(),
       .outcome = outcome_from(node.at("outcome")),
       .seconds = spread_from(node.at("seconds")),
       .counted_saved_bytes = node.at("counted_saved_bytes").integer<std::int64_t>(0),
@@ -373,7 +379,7 @@ Profile pooled(const Profile& profile) {
   Profile all{
       .header = profile.header, .collectives = profile.collectives, .kernels = profile.kernels};
   const auto parts = alike(profile.parts, [](const PartProbe& p) {
-    return std::tuple(p.part, p.strategy, p.recompute, p.ranks, p.length);
+    return std::tuple(p.part, p.strategy, p.recompute, p.ranks, p.length, p.reshard_after_backward);
   });
   for (const auto& group : parts) {
     PartProbe& part = all.parts.emplace_back(*group.front());
@@ -383,7 +389,7 @@ Profile pooled(const Profile& profile) {
     part.processor_seconds = pooled_processor(group);
   }
   const auto steps = alike(profile.steps, [](const StepProbe& s) {
-    return std::tuple(s.attention, s.mlp, s.recompute, s.ranks, s.length);
+    return std::tuple(s.attention, s.mlp, s.recompute, s.ranks, s.length, s.reshard_after_backward);
   });
   for (const auto& group : steps) {
     StepProbe& step = all.steps.emplace_back(*group.front());

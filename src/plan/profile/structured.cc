@@ -26,8 +26,8 @@ using Terms = std::array<double, Rates::kCount>;
 Terms terms_of(const Amounts& amounts) {
   Terms terms{};
   std::copy(amounts.values.begin(), amounts.values.end(), terms.begin());
-  const double touched = amounts.values[2];
-  const double calls = amounts.values[3];
+  const double touched = amounts.values[Amounts::touched_bytes];
+  const double calls = amounts.values[Amounts::calls];
   terms[Rates::kSpilled] = std::max(0.0, touched - Rates::kCachedBytes * calls);
   const bool any = std::any_of(
       amounts.values.begin(), amounts.values.end(), [](double amount) { return amount > 0; });
@@ -76,16 +76,26 @@ ProfileRows all_phases(const PhaseRows& rows) {
   return all;
 }
 
-// No rate falls below this share of the one it is drawn to: seconds rise with every amount.
+// Rates are counted in units of the one they are drawn to, or of this share of the prior where that
+// is more: a fit that found next to nothing is not much harder to leave than one that found some.
+constexpr double kLeastUnit = 0.1;
+// No rate falls below this share of its unit: seconds rise with every amount.
 constexpr double kLeastShare = 1e-3;
 
 // Terms whose seconds are waiting in part: what they use of a processor is a rate of its own.
-constexpr std::array<std::size_t, 3> kWaiting = {4, 5, Rates::kPhase};
+constexpr std::array<std::size_t, 7> kWaiting = {
+    Amounts::sent_bytes,
+    Amounts::collectives,
+    Amounts::bytes_across_nodes,
+    Amounts::collectives_across_nodes,
+    Amounts::weight_bytes,
+    Amounts::weight_collectives,
+    Rates::kPhase};
 
-// The least sum of (relative error)^2 + pull n sum (rate / towards - 1)^2 over n rows.  All that is
-// computed takes the same of a processor as of the wall's time; of what is waited for the share
-// that a processor works is unknown, and found with the rates.
-Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull) {
+// The least sum of (relative error)^2 + pull n sum ((rate - towards) / unit)^2 over n rows.  All
+// that is computed takes the same of a processor as of the wall's time; of what is waited for the
+// share that a processor works is unknown, and found with the rates.
+Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull, const Rates& prior) {
   constexpr auto kRates = static_cast<Index>(Rates::kCount);
   const bool processor = std::ranges::any_of(rows, &Row::processor);
   const Index unknowns = kRates + (processor ? static_cast<Index>(kWaiting.size()) : 0);
@@ -93,14 +103,18 @@ Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull) {
   if (n == 0) {
     return towards;
   }
-  // Unknown: the share of its `towards` by which a rate exceeds the least one.
+  Rates units = towards;
+  for (std::size_t i = 0; i < Rates::kCount; ++i) {
+    units.values[i] = std::max(units.values[i], kLeastUnit * prior.values[i]);
+  }
+  // Unknown: units by which a rate exceeds the least one.
   MatrixXd A = MatrixXd::Zero(n + unknowns, unknowns);
   VectorXd b(n + unknowns);
   for (Index i = 0; i < n; ++i) {
     const Row& row = rows[idx(i)];
     for (Index j = 0; j < kRates; ++j) {
       const auto at = idx(j);
-      A(i, j) = row.weight * row.terms[at] * towards.values[at];
+      A(i, j) = row.weight * row.terms[at] * units.values[at];
     }
     for (std::size_t w = 0; row.processor && w < kWaiting.size(); ++w) {
       std::swap(A(i, static_cast<Index>(kWaiting[w])), A(i, kRates + static_cast<Index>(w)));
@@ -109,7 +123,10 @@ Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull) {
   }
   const double strength = std::sqrt(pull * static_cast<double>(n));
   A.bottomRows(unknowns).diagonal().setConstant(strength);
-  b.tail(unknowns).setConstant(strength * (1 - kLeastShare));
+  for (Index j = 0; j < unknowns; ++j) {
+    const std::size_t at = j < kRates ? idx(j) : kWaiting[idx(j - kRates)];
+    b(n + j) = strength * (towards.values[at] / units.values[at] - kLeastShare);
+  }
   // The same least squares in as many rows as there are unknowns, which is what is solved often.
   const Eigen::HouseholderQR<MatrixXd> qr(A);
   const VectorXd turned = (qr.householderQ().transpose() * b).head(unknowns);
@@ -118,7 +135,7 @@ Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull) {
   Rates rates;
   for (Index j = 0; j < kRates; ++j) {
     const auto at = idx(j);
-    rates.values[at] = (kLeastShare + shares(j)) * towards.values[at];
+    rates.values[at] = (kLeastShare + shares(j)) * units.values[at];
   }
   return rates;
 }
@@ -131,11 +148,11 @@ struct Joint {
   FittedRates each;  // phase
 };
 
-Joint fit_joint(
-    const PhaseRows& rows, const Rates& towards, double pull, double phase_pull, bool one) {
-  Joint joint{.all = fit_rates(all_phases(rows), towards, pull), .each = {}};
+Joint fit_joint(const PhaseRows& rows, const Rates& towards, const Pull& pull, const Rates& prior) {
+  Joint joint{.all = fit_rates(all_phases(rows), towards, pull.strategy, prior), .each = {}};
   for (std::size_t i = 0; i < kPartPhases; ++i) {
-    joint.each.rates[i] = one ? joint.all : fit_rates(rows[i], joint.all, phase_pull);
+    joint.each.rates[i] =
+        pull.one_for_all_phases ? joint.all : fit_rates(rows[i], joint.all, pull.phase, prior);
   }
   return joint;
 }
@@ -242,16 +259,29 @@ Rates prior_rates(const Profile& profile) {
        usual.call_seconds,
        1 / usual.sent_bytes_per_second,
        usual.collective_seconds,
+       1 / usual.sent_bytes_per_second,
+       usual.collective_seconds,
+       1 / usual.sent_bytes_per_second,
+       usual.collective_seconds,
        1 / usual.touched_bytes_per_second,
        usual.call_seconds}};
   // A collective of p ranks on c cores is p / c collectives a core, as PartProbe::work counts.
-  std::vector<const CollectiveProbe*> measured;
+  using Probes = std::vector<const CollectiveProbe*>;
+  Probes inside;  // of a node
+  Probes across;
+  Probes of_all;  // weights travel among all ranks
   for (const CollectiveProbe& probe : profile.collectives) {
     if (probe.ranks > 1 && probe.seconds.median > 0) {
-      measured.push_back(&probe);
+      (probe.ranks > profile.header.ranks_per_node ? across : inside).push_back(&probe);
+      if (probe.ranks == profile.header.ranks) {
+        of_all.push_back(&probe);
+      }
     }
   }
-  if (measured.size() >= 2) {
+  const auto fit_links = [&](const Probes& measured, Amounts::Of bytes, Amounts::Of collectives) {
+    if (measured.size() < 2) {
+      return;
+    }
     MatrixXd A(static_cast<Index>(measured.size()), 2);
     for (Index i = 0; i < A.rows(); ++i) {
       const CollectiveProbe& probe = *measured[idx(i)];
@@ -261,9 +291,12 @@ Rates prior_rates(const Profile& profile) {
       A(i, 1) = a_core / probe.seconds.median;
     }
     const VectorXd x = nonnegative_least_squares(A, VectorXd::Ones(A.rows()));
-    rates.values[4] = std::max(x(0), kLeastShare * rates.values[4]);
-    rates.values[5] = std::max(x(1), kLeastShare * rates.values[5]);
-  }
+    rates.values[bytes] = std::max(x(0), kLeastShare * rates.values[bytes]);
+    rates.values[collectives] = std::max(x(1), kLeastShare * rates.values[collectives]);
+  };
+  fit_links(inside, Amounts::sent_bytes, Amounts::collectives);
+  fit_links(across, Amounts::bytes_across_nodes, Amounts::collectives_across_nodes);
+  fit_links(of_all, Amounts::weight_bytes, Amounts::weight_collectives);
   return rates;
 }
 
@@ -291,8 +324,8 @@ std::shared_ptr<Structured> fit_structured(
     }
   }
   const auto fit =
-      [](const PhaseRows& rows, const Rates& towards, const Pull& by, FittedRates& to) {
-        Joint joint = fit_joint(rows, towards, by.strategy, by.phase, by.one_for_all_phases);
+      [&](const PhaseRows& rows, const Rates& towards, const Pull& by, FittedRates& to) {
+        Joint joint = fit_joint(rows, towards, by, prior);
         to.rates = joint.each.rates;
         return joint.all;
       };

@@ -19,11 +19,17 @@ namespace paradyse {
 // Processor time is what this thread used: no waiting, and nothing that other threads did for it.
 class PartTimes {
  public:
-  // A micro-batch of so many parts begins; what was counted is forgotten.
+  // [part of the timeline][PartPhase]
+  using Seconds = std::vector<std::array<double, kPartPhases>>;
+  struct OfMicroBatch {
+    Seconds wall;
+    Seconds processor;
+  };
+
+  // A micro-batch of so many parts begins.
   void restart(std::size_t parts) {
-    seconds_.assign(parts, {});
-    processor_.assign(parts, {});
-    borders_.clear();
+    settle();
+    played_.push_back({.wall = Seconds(parts), .processor = Seconds(parts)});
     since_ = TimedMark::here();
     used_ = processor_seconds();
   }
@@ -33,28 +39,19 @@ class PartTimes {
     if (now.in_stream()) {
       borders_.push_back({.part = part, .phase = phase, .mark = std::move(now)});
     } else {
-      seconds_[part][idx(phase)] += seconds_between(since_, now);
+      played_.back().wall[part][idx(phase)] += seconds_between(since_, now);
       since_ = std::move(now);
     }
     const double used = processor_seconds();
-    processor_[part][idx(phase)] += used - used_;
+    played_.back().processor[part][idx(phase)] += used - used_;
     used_ = used;
   }
-  // [part of the timeline][PartPhase]
-  using Seconds = std::vector<std::array<double, kPartPhases>>;
-  // The host waits for the device to have done the micro-batch.
-  [[nodiscard]] const Seconds& seconds() {
-    if (!borders_.empty()) {
-      borders_.back().mark.wait();
-    }
-    for (Border& border : borders_) {
-      seconds_[border.part][idx(border.phase)] += seconds_between(since_, border.mark);
-      since_ = std::move(border.mark);
-    }
-    borders_.clear();
-    return seconds_;
+  // Of all micro-batches since it was asked last, which are forgotten.  The host waits for the
+  // device to have done them.
+  [[nodiscard]] std::vector<OfMicroBatch> take() {
+    settle();
+    return std::exchange(played_, {});
   }
-  [[nodiscard]] const Seconds& processor() const { return processor_; }
 
  private:
   struct Border {
@@ -63,10 +60,20 @@ class PartTimes {
     TimedMark mark;
   };
 
-  Seconds seconds_;
-  Seconds processor_;
+  void settle() {
+    if (!borders_.empty()) {
+      borders_.back().mark.wait();
+    }
+    for (Border& border : borders_) {
+      played_.back().wall[border.part][idx(border.phase)] += seconds_between(since_, border.mark);
+      since_ = std::move(border.mark);
+    }
+    borders_.clear();
+  }
+
+  std::vector<OfMicroBatch> played_;
   TimedMark since_;
-  std::vector<Border> borders_;  // after it, whose times are not read yet
+  std::vector<Border> borders_;  // of the last, after it, whose times are not read yet
   double used_ = 0;              // processor seconds until then
 };
 

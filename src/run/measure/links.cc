@@ -57,21 +57,22 @@ NodeLinks::Link link_of(Communicator& group, c10::Device device) {
 }  // namespace
 
 std::optional<NodeLinks> measure_links(int ranks, Backend& backend, c10::Device device) {
-  NodeLinks links{.ranks_per_node = backend.ranks_per_node(ranks)};
-  if (links.ranks_per_node == ranks) {
+  const int node = backend.ranks_per_node(ranks);
+  NodeLinks links;
+  if (node == ranks) {
     return std::nullopt;
   }
   backend.run(ranks, [&](Communicators& communicators) {
     const c10::InferenceMode no_autograd;
     const DeviceScope computing(device);
     const int rank = communicators.rank();
-    const int first = rank / links.ranks_per_node * links.ranks_per_node;
+    const int first = rank / node * node;
     std::vector<int> beside;
-    for (int r = first; r < first + links.ranks_per_node; ++r) {
+    for (int r = first; r < first + node; ++r) {
       beside.push_back(r);
     }
     std::vector<int> across;
-    for (int r = rank % links.ranks_per_node; r < ranks; r += links.ranks_per_node) {
+    for (int r = rank % node; r < ranks; r += node) {
       across.push_back(r);
     }
     const NodeLinks::Link inside = link_of(communicators.group(beside), device);

@@ -42,14 +42,31 @@ void put_side_by_side(PlanMicroBatch& micro, int of_group, int ranks) {
   }
 }
 
+// Weights whole while it lasts, in several micro-batches like its one.
+void have_weights_whole(Plan& plan) {
+  const int count = micro_batches_of_whole(plan.lengths.front());
+  plan.messages.reshard_after_backward = false;
+  const PlanMicroBatch like = plan.micro_batches.front();
+  const std::vector<std::int64_t> lengths = plan.lengths;
+  for (int m = 1; m < count; ++m) {
+    PlanMicroBatch& micro = plan.micro_batches.emplace_back(like);
+    for (PlanGroup& group : micro.groups) {
+      for (std::int64_t& document : group.documents) {
+        document += m * std::ssize(lengths);
+      }
+    }
+    plan.lengths.insert(plan.lengths.end(), lengths.begin(), lengths.end());
+  }
+}
+
 // --- language models -----------------------------------------------------------------------------
 
-// Whether groups of `size` ranks can run it beside others of their weight domain.
-bool suits_groups(const Strategy& s, const Model& model, int size, int ranks) {
+// Whether groups of `size` ranks can run it, gathering weights from `domain` ranks.
+bool suits_groups(const Strategy& s, const Model& model, int size, int domain) {
   const Task group{
       .part = model.part("attention"),
       .documents = {.lengths = {}, .cuts = Cuts(idx(size))},
-      .domain = ranks};
+      .domain = domain};
   return !s.one_rank && s.verb == Verb::gather &&
          misfits(group, {.part = "attention", .strategy = s.name}).empty();
 }
@@ -72,23 +89,49 @@ Plan plan_of(
 std::vector<ProfileStep> text_steps(const ProfileRequest& request, const Model& cut) {
   const Model& model = request.model;
   std::vector<ProfileStep> all;
-  const auto add = [&](const LayerChoice& layer, std::int64_t length, int ranks, int round) {
-    ProfileStep& step = all.emplace_back();
-    step.probe = {
-        .attention = part_of(layer, "attention").strategy,
-        .mlp = part_of(layer, "mlp").strategy,
-        .recompute = to_string(layer.front().recompute),
-        .ranks = ranks,
-        .length = length};
-    step.plan = plan_of(cut, layer, length, ranks, request.ranks);
-    step.what = fmt::format(
-        "{}, {} tokens{}",
-        name(layer),
-        length,
-        ranks == request.ranks ? "" : fmt::format(" in groups of {}", ranks));
-    step.round = round;
+  const auto add =
+      [&](const LayerChoice& layer, std::int64_t length, int ranks, bool whole, int round) {
+        ProfileStep& step = all.emplace_back();
+        step.probe = {
+            .attention = part_of(layer, "attention").strategy,
+            .mlp = part_of(layer, "mlp").strategy,
+            .recompute = to_string(layer.front().recompute),
+            .ranks = ranks,
+            .length = length,
+            .reshard_after_backward = !whole};
+        step.plan = plan_of(cut, layer, length, ranks, request.ranks);
+        step.what = fmt::format(
+            "{}, {} tokens{}{}",
+            name(layer),
+            length,
+            ranks == request.ranks ? "" : fmt::format(" in groups of {}", ranks),
+            whole ? ", whole weights" : "");
+        if (whole) {
+          have_weights_whole(step.plan);
+        }
+        step.round = round;
+      };
+  // In groups of so many ranks, side by side.
+  const auto add_groups =
+      [&](int size, std::int64_t length, Recompute level, bool whole, int round) {
+        for (const Strategy& s : strategies("attention")) {
+          if ((size == 1) == s.one_rank &&
+              (size == 1 || suits_groups(s, model, size, whole ? 1 : request.ranks))) {
+            add(text_layer(s.name, "gather", level, level), length, size, whole, round);
+          }
+        }
+      };
+  const std::vector<int> between = sizes_between(request.ranks);
+  // With weights whole, which tells computing from gathers.
+  const auto add_whole = [&](int round, std::int64_t length, Recompute level) {
+    add_groups(1, length, level, true, round);
+    add_groups(request.ranks, length, level, true, round);
+    // what making again takes is known from all ranks together
+    for (const int size : level == Recompute::none ? between : std::vector<int>()) {
+      add_groups(size, length, level, true, round);
+    }
   };
-  const auto add_level = [&](int round, std::int64_t length, Recompute level) {
+  const auto add_sharded = [&](int round, std::int64_t length, Recompute level) {
     // Each verb with every attention in turn: ranks wait in one part for what delays them in the
     // other.
     auto turn = idx(round);
@@ -100,27 +143,27 @@ std::vector<ProfileStep> text_steps(const ProfileRequest& request, const Model& 
       add(text_layer(s.name, to_string(mlp), level, level),
           length,
           s.one_rank ? 1 : request.ranks,
+          false,
           round);
     }
-    if (level != Recompute::none) {
-      return;  // what making again takes is known from all ranks together
-    }
-    for (const int size : sizes_between(request.ranks)) {
-      for (const Strategy& s : strategies("attention")) {
-        if (suits_groups(s, model, size, request.ranks)) {
-          add(text_layer(s.name, "gather", level, level), length, size, round);
-        }
-      }
+    for (const int size : level == Recompute::none ? between : std::vector<int>()) {
+      add_groups(size, length, level, false, round);
     }
   };
-  // The most telling levels first, at all lengths.
+  // The most telling levels first, at all lengths; and what takes least before what gathers.
   for (int round = 0; round < kProfileRounds; ++round) {
-    for (const auto& levels :
+    for (const auto& [first, second] :
          {std::pair(Recompute::none, Recompute::full),
           std::pair(Recompute::light, Recompute::attention_output)}) {
       for (const std::int64_t length : request.lengths) {
-        add_level(round, length, levels.first);
-        add_level(round, length, levels.second);
+        if (request.ranks > 1) {
+          add_whole(round, length, first);
+          add_whole(round, length, second);
+        }
+      }
+      for (const std::int64_t length : request.lengths) {
+        add_sharded(round, length, first);
+        add_sharded(round, length, second);
       }
     }
   }
@@ -172,6 +215,7 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
                        const Plan& plan,
                        int ranks,
                        const DimSizes& dims,
+                       bool whole,
                        int round) {
     const std::string level = to_string(recompute);
     const std::int64_t rows = cut.rows(dims);
@@ -181,44 +225,65 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
         .mlp = "layout of " + text_of(dims),
         .recompute = level,
         .ranks = ranks,
-        .length = rows};
+        .length = rows,
+        .reshard_after_backward = !whole};
     step.plan = plan;
     step.plan.lengths.assign(plan.micro_batches.front().groups.size(), rows);
     step.plan.dims = dims;
     step.what = fmt::format(
-        "{} layout, {}, {}{}",
+        "{} layout, {}, {}{}{}",
         layout,
         level,
         text_of(dims),
-        ranks == request.ranks ? "" : fmt::format(" in groups of {}", ranks));
+        ranks == request.ranks ? "" : fmt::format(" in groups of {}", ranks),
+        whole ? ", whole weights" : "");
+    if (whole) {
+      have_weights_whole(step.plan);
+    }
     step.round = round;
   };
-  // What is planned first, at all sizes; then what others would run.
+  // What is planned first, at all sizes, with weights whole, which tells computing from gathers,
+  // and with gathers; then what others would run.
   constexpr const char* kPlanned = "planned";
-  for (int round = 0; round < kProfileRounds; ++round) {
-    for (const bool ours : {true, false}) {
-      for (const DimSizes& dims : request.sizes) {
-        const auto add_ways = [&](const std::vector<LayoutWay>& ways, Recompute level) {
-          for (const LayoutWay& way : ways) {
-            if ((way.name == kPlanned) == ours) {
-              add(way.name, level, way.plan, request.ranks, dims, round);
-            }
-          }
-        };
-        add_ways(plain, Recompute::none);
-        if (ours) {
-          for (const auto& [size, plan] : groups) {
-            add(kPlanned, Recompute::none, plan, size, dims, round);
-          }
-        }
-        add_ways(again, Recompute::full);
+  const auto add_ways = [&](const std::vector<LayoutWay>& ways,
+                            Recompute level,
+                            const DimSizes& dims,
+                            bool ours,
+                            bool whole,
+                            int round) {
+    for (const LayoutWay& way : ways) {
+      if ((way.name == kPlanned) == ours) {
+        add(way.name, level, way.plan, request.ranks, dims, whole, round);
       }
     }
+  };
+  const auto add_all = [&](bool ours, bool whole, int round) {
+    for (const DimSizes& dims : request.sizes) {
+      add_ways(plain, Recompute::none, dims, ours, whole, round);
+      for (const auto& [size, plan] : ours ? groups : std::map<int, Plan>()) {
+        add(kPlanned, Recompute::none, plan, size, dims, whole, round);
+      }
+      add_ways(again, Recompute::full, dims, ours, whole, round);
+    }
+  };
+  for (int round = 0; round < kProfileRounds; ++round) {
+    if (request.ranks > 1) {
+      add_all(/*ours=*/true, /*whole=*/true, round);
+    }
+    add_all(/*ours=*/true, /*whole=*/false, round);
+    add_all(/*ours=*/false, /*whole=*/false, round);
   }
   return all;
 }
 
 }  // namespace
+
+int micro_batches_of_whole(std::int64_t length) {
+  constexpr std::int64_t kLeast = 4;
+  constexpr std::int64_t kMore = 28;
+  constexpr std::int64_t kTokens = 2048;
+  return static_cast<int>(kLeast + std::min(kMore, kTokens / std::max<std::int64_t>(1, length)));
+}
 
 ProfileHeader profile_header(
     const Model& model, int ranks, Dtype dtype, Backend& backend, c10::Device device) {
@@ -231,6 +296,7 @@ ProfileHeader profile_header(
       .hidden = model.streams.front().columns,
       .layers = std::min(kMostLayers, model.layers),
       .ranks = ranks,
+      .ranks_per_node = backend.ranks_per_node(ranks),
       .cores = shared_cores(ranks, backend, device),
       .backend = backend.name(),
       .device = device.is_cpu() ? "cpu" : "cuda",

@@ -11,7 +11,11 @@
 
 namespace paradyse {
 
-// One step to measure, in one of the rounds.
+// Of `length` tokens each, where weights are whole: what is exchanged before the first and after the
+// last is not measured, so several share it, the more the shorter, since short ones differ most.
+int micro_batches_of_whole(std::int64_t length);
+
+// Micro-batches to measure, all alike, in one of the rounds.
 struct ProfileStep {
   StepProbe probe;   // what it is called; nothing is measured of it yet
   Plan plan;         // of the cut model

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -45,11 +46,11 @@ constexpr double kLeastProbeSeconds = 0.1;
 constexpr int kColdProbes = 1;
 constexpr int kLeastRepeats = 2;
 
-// Of one repeat on all ranks.
+// Of a play on all ranks: of a micro-batch.
 struct Repeat {
   PartTimes::Seconds parts;      // mean over the ranks
   PartTimes::Seconds processor;  // of a core
-  double step = 0;
+  double micro_batch = 0;        // of the slowest rank
   std::int64_t saved_bytes = 0;
   std::int64_t peak_bytes = 0;
 };
@@ -69,13 +70,13 @@ class Profiler {
       // there may be time or memory now for what there was none then
       std::erase_if(known_.steps, [&](const StepProbe& step) {
         if (step.outcome == Outcome::memory) {
-          told_.insert(key_of(step));
+          told_.insert(step_key(step));
         }
         return step.outcome != Outcome::measured;
       });
       for (const StepProbe& step : known_.steps) {
         expect_same_dims(step);
-        ++rounds_[key_of(step)];
+        ++rounds_[step_key(step)];
       }
     }
   }
@@ -95,8 +96,6 @@ class Profiler {
   }
 
  private:
-  using Key = std::tuple<std::string, std::string, int, std::int64_t>;
-
   // Of what a rank holds of an element.
   [[nodiscard]] Precision precision() const {
     Precision precision = precision_of(request_.dtype);
@@ -134,14 +133,10 @@ class Profiler {
     }
   }
 
-  [[nodiscard]] static Key key_of(const StepProbe& probe) {
-    return {probe.attention, probe.recompute, probe.ranks, probe.length};
-  }
-
   void add(const StepProbe& probe) {
     writer_->add(probe);
     known_.steps.push_back(probe);
-    ++rounds_[key_of(probe)];
+    ++rounds_[step_key(probe)];
   }
   void add(const PartProbe& probe) {
     writer_->add(probe);
@@ -149,12 +144,12 @@ class Profiler {
   }
   // The rounds of what cannot be measured are over.  That is written down once, unless some were.
   void give_up(const ProfileStep& wish, Outcome why) {
-    int& rounds = rounds_[key_of(wish.probe)];
+    int& rounds = rounds_[step_key(wish.probe)];
     StepProbe probe = wish.probe;
     probe.outcome = why;
     if (rounds == 0) {
       known_.steps.push_back(probe);
-      if (why != Outcome::memory || told_.insert(key_of(probe)).second) {
+      if (why != Outcome::memory || told_.insert(step_key(probe)).second) {
         writer_->add(probe);
       }
     }
@@ -171,22 +166,23 @@ class Profiler {
           part.timeline,
           part.seat,
           precision,
-          static_bytes(subject_.model, request_.ranks, r, precision, Keeps::optimizer));
+          static_bytes(
+              subject_.model, request_.ranks, r, precision, Keeps::optimizer, plan.messages));
       most.first = std::max(most.first, foot.peak_bytes);
       most.second = std::max(most.second, foot.saved_bytes);
     }
     return most;
   }
 
-  // Seconds that the wish may take, from what is known of shorter ones in groups of the size, else
-  // in groups of any; 0: nothing is known.
-  [[nodiscard]] double guess(const StepProbe& wish) const {
+  // Of a micro-batch like the wish's, from what is known of shorter ones in groups of the size,
+  // else in groups of any; 0: nothing is known.
+  [[nodiscard]] double guess_micro_batch(const StepProbe& wish) const {
     const auto from_steps = [&](const auto& alike) {
       double best = 0;
       std::int64_t from = 0;
       for (const StepProbe& step : known_.steps) {
-        if (step.outcome != Outcome::measured || !alike(step) || step.length > wish.length ||
-            step.length < from) {
+        if (step.outcome != Outcome::measured || step.length > wish.length || step.length < from ||
+            step.reshard_after_backward != wish.reshard_after_backward || !alike(step)) {
           continue;
         }
         const double ratio = static_cast<double>(wish.length) / static_cast<double>(step.length);
@@ -198,15 +194,49 @@ class Profiler {
       return best;
     };
     const double same = from_steps([&](const StepProbe& s) { return s.ranks == wish.ranks; });
-    return (kColdProbes + kLeastRepeats) *
-           (same > 0 ? same : from_steps([](const StepProbe& /*s*/) { return true; }));
+    return same > 0 ? same : from_steps([](const StepProbe& /*s*/) { return true; });
+  }
+
+  // Of one that gathers weights: what it takes without, and the gathers, which are those of the
+  // shortest; infinite where either is not known.
+  [[nodiscard]] double guess_with_gathers(const StepProbe& wish) const {
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    double without = kNever;
+    double gathers = kNever;
+    for (const StepProbe& step : known_.steps) {
+      if (step.outcome != Outcome::measured || step.ranks != wish.ranks) {
+        continue;
+      }
+      if (step.reshard_after_backward) {
+        gathers = std::min(gathers, step.seconds.most);
+      } else if (
+          step.attention == wish.attention && step.recompute == wish.recompute &&
+          step.length == wish.length) {
+        without = step.seconds.most;
+      }
+    }
+    return without + gathers;
+  }
+
+  // At least.
+  [[nodiscard]] static int plays_of(const StepProbe& probe) {
+    return probe.reshard_after_backward ? kColdProbes + kLeastRepeats : 1;
+  }
+
+  // Seconds that measuring it may take; 0: nothing is known.
+  [[nodiscard]] double guess(const StepProbe& wish) const {
+    const double one = guess_micro_batch(wish);
+    if (!wish.reshard_after_backward) {
+      return exchange_seconds_ + micro_batches_of_whole(wish.length) * one;
+    }
+    return plays_of(wish) * std::min(one, guess_with_gathers(wish));
   }
 
   // Rank 0: the next wish to measure, those that cannot be marked; -1: there is none.
   std::int64_t next() {
     const std::vector<ProfileStep>& steps = subject_.steps;
     for (std::size_t w = 0; w < steps.size(); ++w) {
-      if (rounds_[key_of(steps[w].probe)] > steps[w].round) {
+      if (rounds_[step_key(steps[w].probe)] > steps[w].round) {
         continue;
       }
       if (request_.stop != nullptr && request_.stop->load()) {
@@ -237,7 +267,7 @@ class Profiler {
     if (request_.progress) {
       std::int64_t done = 0;
       for (const ProfileStep& step : subject_.steps) {
-        done += rounds_[key_of(step.probe)] > step.round ? 1 : 0;
+        done += rounds_[step_key(step.probe)] > step.round ? 1 : 0;
       }
       request_.progress(
           {.probes = done,
@@ -315,6 +345,7 @@ class Profiler {
     for (bool more = true; more;) {
       session.parameters().zero_gradients();
       session.memory().reset_peak();
+      static_cast<void>(times.take());  // of a play that lacked memory
       world.barrier({.op = "profile: a repeat", .part = ""});
       const auto start = Clock::now();
       const BatchResult result = session.play(
@@ -323,42 +354,63 @@ class Profiler {
                      : synthetic_batch(documents, subject_.model),
           /*backward=*/true);
       synchronize(request_.device);
-      const auto nanoseconds = [](double seconds) {
-        return static_cast<std::int64_t>(std::llround(seconds * 1e9));
-      };
-      std::vector<std::int64_t> mine = {
-          nanoseconds(seconds_since(start)), result.saved_bytes, session.memory().peak_bytes()};
-      for (const PartTimes::Seconds& seconds : {times.seconds(), times.processor()}) {
-        for (const auto& part : seconds) {
-          std::ranges::transform(part, std::back_inserter(mine), nanoseconds);
-        }
+      const double seconds = seconds_since(start);
+      samples.push_back(repeat_of(times.take(), result, session));
+      if (!wish.probe.reshard_after_backward) {
+        exchange_seconds_ = std::max(
+            exchange_seconds_,
+            seconds -
+                std::accumulate(
+                    result.micro_batch_seconds.begin(), result.micro_batch_seconds.end(), 0.0));
       }
-      const std::size_t numbers = kPartPhases * times.seconds().size();
-      Repeat sample;
-      sample.parts.resize(times.seconds().size());
-      sample.processor.resize(times.seconds().size());
-      for (const std::vector<std::int64_t>& of_rank : gather(mine, world)) {
-        sample.step = std::max(sample.step, static_cast<double>(of_rank[0]) * 1e-9);
-        sample.saved_bytes = std::max(sample.saved_bytes, of_rank[1]);
-        sample.peak_bytes = std::max(sample.peak_bytes, of_rank[2]);
-        for (std::size_t i = 0; i < numbers; ++i) {
-          const auto seconds = [&](std::size_t from) {
-            return static_cast<double>(of_rank[from + i]) * 1e-9;
-          };
-          sample.parts[i / kPartPhases][i % kPartPhases] += seconds(3) / request_.ranks;
-          sample.processor[i / kPartPhases][i % kPartPhases] += seconds(3 + numbers) / cores_;
-        }
-      }
-      samples.push_back(std::move(sample));
       const auto count = static_cast<int>(samples.size());
       more = broadcast_number(
-                 count < kColdProbes + kLeastRepeats ||
+                 count < plays_of(wish.probe) ||
                      (count <= kMostRepeats && seconds_since(begin) < probe_seconds_),
                  "profile",
                  world) != 0;
     }
-    samples.erase(samples.begin(), samples.begin() + kColdProbes);
+    if (wish.probe.reshard_after_backward) {
+      samples.erase(samples.begin(), samples.begin() + kColdProbes);
+    }
     return samples;
+  }
+
+  // Of what this rank played: the mean of its micro-batches, of several without the first, which is
+  // cold.  Ranks that share a core take turns of milliseconds, so one short micro-batch says
+  // little, and plans add them up.  Rank 0 has it of all ranks.
+  [[nodiscard]] Repeat repeat_of(
+      const std::vector<PartTimes::OfMicroBatch>& played,
+      const BatchResult& result,
+      RankSession& session) const {
+    const std::size_t first = played.size() > 1 ? 1 : 0;
+    const std::size_t parts = played.front().wall.size();
+    const std::size_t numbers = kPartPhases * parts;
+    std::vector<double> seconds(1 + 2 * numbers);  // of the micro-batch, parts, and of processors
+    const double share = 1.0 / static_cast<double>(played.size() - first);
+    for (std::size_t m = first; m < played.size(); ++m) {
+      seconds[0] += share * result.micro_batch_seconds[m];
+      for (std::size_t i = 0; i < numbers; ++i) {
+        seconds[1 + i] += share * played[m].wall[i / kPartPhases][i % kPartPhases];
+        seconds[1 + numbers + i] += share * played[m].processor[i / kPartPhases][i % kPartPhases];
+      }
+    }
+    std::vector<std::int64_t> mine = {result.saved_bytes, session.memory().peak_bytes()};
+    std::ranges::transform(seconds, std::back_inserter(mine), [](double of) {
+      return static_cast<std::int64_t>(std::llround(of * 1e9));
+    });
+    Repeat repeat{.parts = PartTimes::Seconds(parts), .processor = PartTimes::Seconds(parts)};
+    for (const std::vector<std::int64_t>& of_rank : gather(mine, session.world())) {
+      const auto of = [&](std::size_t i) { return static_cast<double>(of_rank[2 + i]) * 1e-9; };
+      repeat.saved_bytes = std::max(repeat.saved_bytes, of_rank[0]);
+      repeat.peak_bytes = std::max(repeat.peak_bytes, of_rank[1]);
+      repeat.micro_batch = std::max(repeat.micro_batch, of(0));
+      for (std::size_t i = 0; i < numbers; ++i) {
+        repeat.parts[i / kPartPhases][i % kPartPhases] += of(1 + i) / request_.ranks;
+        repeat.processor[i / kPartPhases][i % kPartPhases] += of(1 + numbers + i) / cores_;
+      }
+    }
+    return repeat;
   }
 
   // Several layouts of a video or protein model run the same part by the same strategy, from
@@ -367,7 +419,8 @@ class Profiler {
     const auto same = std::ranges::count_if(known_.parts, [&](const PartProbe& known) {
       return known.part == part.part && known.strategy == part.strategy &&
              known.recompute == part.recompute && known.ranks == wish.probe.ranks &&
-             known.length == wish.probe.length;
+             known.length == wish.probe.length &&
+             known.reshard_after_backward == wish.probe.reshard_after_backward;
     });
     return !subject_.model.of_samples() || same <= wish.round;
   }
@@ -378,12 +431,16 @@ class Profiler {
     std::vector<RankPart> ranks;
     for (int r = 0; r < request_.ranks; ++r) {
       ranks.push_back(rank_part(plan, plan.micro_batches.front(), subject_.model, r, true));
+      const int first = r / wish.probe.ranks * wish.probe.ranks;  // groups lie side by side
+      ranks.back().seat.across_nodes =
+          across_nodes(first, first + wish.probe.ranks - 1, subject_.header.ranks_per_node);
     }
     const Timeline& parts = ranks.front().timeline;
     // Parts of one name: of layers, the mean over them; of the rest, the sum.
     const auto probe = [&](PartProbe one, const std::vector<std::size_t>& which, double share) {
       one.ranks = wish.probe.ranks;
       one.length = wish.probe.length;
+      one.reshard_after_backward = wish.probe.reshard_after_backward;
       std::vector<PartWork> works(ranks.size());
       for (std::size_t r = 0; r < ranks.size(); ++r) {
         for (const std::size_t i : which) {
@@ -450,7 +507,7 @@ class Profiler {
     StepProbe step = wish.probe;
     std::vector<double> seconds;
     for (const Repeat& sample : samples) {
-      seconds.push_back(sample.step);
+      seconds.push_back(sample.micro_batch);
       step.saved_bytes = std::max(step.saved_bytes, sample.saved_bytes);
       step.peak_bytes = std::max(step.peak_bytes, sample.peak_bytes);
     }
@@ -565,7 +622,7 @@ class Profiler {
       }
       PartProbe probe{.part = "optimizer", .ranks = request_.ranks, .length = layers};
       probe.seconds[0] = spread_of(times);
-      probe.work.phases[0].values[2] = static_cast<double>(most);
+      probe.work.phases[0].values[Amounts::touched_bytes] = static_cast<double>(most);
       add(probe);
     }
   }
@@ -574,15 +631,20 @@ class Profiler {
   ProfileSubject subject_;
   int cores_ = 1;
   double probe_seconds_ = 0;
+  double exchange_seconds_ = 0;  // of a step with weights whole, the most so far
   Clock::time_point begin_;
   // Of the process that leads.
   Profile known_;
   std::optional<ProfileWriter> writer_;
-  std::map<Key, int> rounds_;  // that are over
-  std::set<Key> told_;         // of which the file says that memory was lacking
+  std::map<StepKey, int> rounds_;  // that are over
+  std::set<StepKey> told_;         // of which the file says that memory was lacking
 };
 
 }  // namespace
+
+StepKey step_key(const StepProbe& step) {
+  return {step.attention, step.recompute, step.ranks, step.length, step.reshard_after_backward};
+}
 
 std::vector<std::int64_t> profile_lengths(std::int64_t longest) {
   std::vector<std::int64_t> lengths;

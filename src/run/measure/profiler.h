@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -43,6 +44,10 @@ struct ProfileRequest {
 // machine that is slow for a while is not taken for a length that is.
 constexpr int kProfileRounds = 3;
 
+// Steps of the same are rounds of one, each with another verb of the MLP.
+using StepKey = std::tuple<std::string, std::string, int, std::int64_t, bool>;
+StepKey step_key(const StepProbe& step);
+
 // Doublings from 64 tokens up to the longest document.
 std::vector<std::int64_t> profile_lengths(std::int64_t longest);
 
@@ -58,10 +63,12 @@ ProfileHeader profile_header(const ProfileRequest& request);
 // Runs a model of at most two of `model`'s layers under every strategy and recompute level at every
 // length, with random tokens and weights, several times each; in groups of 2, 4, ... ranks, as many
 // side by side as fill the ranks, those strategies that such groups can run, with nothing made
-// again; or of a video or protein model the planned layout and every rival's, with nothing made
-// again and with all.  Then collectives, kernels and the optimizer.  Every process calls it; the
-// one that leads (backend.h) writes the file and gets the profile.  Throws what read_profile() and
-// ProfileWriter throw.
+// again.  Those that gather weights run in two ways: with weights whole while a step lasts, which
+// tells what they compute from what they gather, and gathering them in each micro-batch.  Or of a
+// video or protein model the planned layout and every rival's, with nothing made again and with
+// all.  Then collectives, kernels and the optimizer.  Every process calls it; the one that leads
+// (backend.h) writes the file and gets the profile.  Throws what read_profile() and ProfileWriter
+// throw.
 Profile profile(const ProfileRequest& request);
 
 }  // namespace paradyse

@@ -109,9 +109,10 @@ PlanningNumbers planning_numbers(
           samples != nullptr ? samples->sizes() : BatchSizes(),
           backend),
       hooks);
+  const auto ranks = static_cast<int>(config.parallel.ranks);
+  numbers.ranks_per_node = backend.ranks_per_node(ranks);
   if (config.costs.correct) {  // else plans would go by a clock
-    numbers.links = measure_links(
-        static_cast<int>(config.parallel.ranks), backend, device_named(config.parallel.device));
+    numbers.links = measure_links(ranks, backend, device_named(config.parallel.device));
   }
   return numbers;
 }

@@ -271,6 +271,7 @@ PlanningTask planning_task(
   task.model = model;
   task.ranks = static_cast<int>(config.parallel.ranks);
   task.weight_domain = numbers.weight_domain;
+  task.ranks_per_node = numbers.ranks_per_node;
   task.links = numbers.links;
   task.machine = numbers.machine;
   task.precision = precision_of(config);

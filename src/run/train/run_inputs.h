@@ -58,7 +58,8 @@ MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Ba
 // What plans of a run are made from, beside its configuration.
 struct PlanningNumbers {
   MachineNumbers machine;
-  std::optional<NodeLinks> links = {};  // none: one node, or nothing is measured
+  int ranks_per_node = 0;               // as in PlanningTask, as the next
+  std::optional<NodeLinks> links = {};  // none also where nothing is measured
   std::optional<Costs> costs = {};      // none: plans go by a closed form
   int weight_domain = 0;                // as in PlanningTask
 

@@ -15,6 +15,7 @@ std::size_t FoldedGroups::Hash::operator()(const Key& key) const {
   }
   mix(static_cast<std::uint64_t>(key.group.ranks));
   mix(static_cast<std::uint64_t>(key.group.weight_domain));
+  mix(static_cast<std::uint64_t>(key.across_nodes));
   for (const LayerRun& run : key.group.layers) {
     for (const PartChoice& part : run.choice) {
       mix(std::hash<std::string>()(part.strategy));
@@ -25,7 +26,7 @@ std::size_t FoldedGroups::Hash::operator()(const Key& key) const {
 }
 
 const FoldedGroup& FoldedGroups::of(const GroupTask& group, const std::vector<Seat>& seats) {
-  Key key{.group = group, .domain_ranks = {}};
+  Key key{.group = group, .domain_ranks = {}, .across_nodes = seats.front().across_nodes};
   Messages& messages = key.group.messages;
   if (group.weight_domain == 1) {
     messages = {.overlap = messages.overlap && group.ranks > 1};

@@ -38,6 +38,7 @@ class FoldedGroups {
   struct Key {
     GroupTask group;
     std::vector<int> domain_ranks;
+    bool across_nodes = false;
 
     friend bool operator==(const Key&, const Key&) = default;
   };

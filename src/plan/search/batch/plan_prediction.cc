@@ -152,7 +152,7 @@ void PlanPrediction::predict(Plan& plan, bool hoped) {
     std::vector<GroupSeconds> groups;
     for (PlanGroup& group : micro.groups) {
       const GroupTask of_group = group_task(plan, group, task_.training);
-      const std::vector<Seat> seats = seats_of(plan, group);
+      const std::vector<Seat> seats = seats_of(plan, group, task_.on_a_node());
       group.predicted.bytes = fullest_rank(of_group, seats);
       group.predicted.seconds = group_seconds(of_group, seats, correction_, hoped);
       groups.push_back(
@@ -191,9 +191,8 @@ double PlanPrediction::seconds_without_meeting(const Plan& plan) const {
 
 double PlanPrediction::whole_weights_seconds() const {
   if (!whole_weights_seconds_) {
-    const int per_node = task_.links ? task_.links->ranks_per_node : task_.ranks;
     const std::vector<SentOnce> sent =
-        sent_once(model_, task_.ranks, task_.domain(), per_node, task_.precision);
+        sent_once(model_, task_.ranks, task_.domain(), task_.on_a_node(), task_.precision);
     whole_weights_seconds_ = task_.links ? seconds_over(*task_.links, sent) : seconds_by_work(sent);
   }
   return *whole_weights_seconds_;
@@ -214,7 +213,8 @@ double PlanPrediction::seconds_by_work(const std::vector<SentOnce>& sent) const 
   for (const SentOnce& one : sent) {
     PartWork& work = works.emplace_back();
     const auto add = [&](PartPhase phase, const SentOnce::Phase& its) {
-      work.phases[idx(phase)] = Amounts{{0, 0, 0, 0, its.bytes, its.collectives}};
+      work.phases[idx(phase)].values[Amounts::weight_bytes] = its.bytes;
+      work.phases[idx(phase)].values[Amounts::weight_collectives] = its.collectives;
     };
     add(PartPhase::forward, one.weights);
     add(PartPhase::backward, one.gradients);
@@ -238,7 +238,7 @@ double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatc
         {.ranks = static_cast<int>(group.ranks.size()),
          .seconds = group_seconds(
              group_task(plan, group, task_.training),
-             seats_of(plan, group),
+             seats_of(plan, group, task_.on_a_node()),
              none,
              /*hoped=*/false)});
   }

@@ -216,8 +216,10 @@ PartCost LayerCosts::fold(std::size_t way, const std::vector<std::int64_t>& leng
   std::vector<PartWork> of_ranks;
   std::vector<Seat> seats;
   for (int r = 0; r < task_.ranks; ++r) {  // groups of the size, side by side
-    const Seat& seat =
-        seats.emplace_back(Seat{.group_rank = r % ranks_, .domain_rank = r % task_.domain()});
+    const Seat& seat = seats.emplace_back(Seat{
+        .group_rank = r % ranks_,
+        .domain_rank = r % task_.domain(),
+        .across_nodes = ranks_ > task_.on_a_node()});  // smaller ones lie inside
     PartWork& mine = of_ranks.emplace_back();
     for (const ScheduledPart& part : parts) {
       mine += part_work(part, seat, task_.precision);
