@@ -125,6 +125,7 @@ def main():
     parser.add_argument("--warm", type=int, default=4, help="steps before them")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--profile", type=float, default=120, help="seconds of measuring costs")
+    parser.add_argument("--costs", help="a costs file of an earlier run of the same link, in place of measuring")
     options = parser.parse_args()
     text = options.family == "text"
     options.memory = options.memory or ("16MiB" if text else "256MiB")
@@ -170,8 +171,8 @@ clips = 0
 
     set_up(options.mbit)
     try:
-        costs = "none"
-        if options.profile > 0:
+        costs = options.costs or "none"
+        if options.profile > 0 and not options.costs:
             launch(program, port, "profile", "-c", config("borders", "none"), "--seconds", options.profile, "--out",
                    folder / "profile.jsonl")
             subprocess.run([program, "fit", "--profile", folder / "profile.jsonl", "--out", folder / "costs.json"],
