@@ -63,10 +63,14 @@ Json json_of(const std::vector<CheckRow>& rows, const std::vector<int>& ranks, b
 
 // Of all ranks of a row: what is furthest beyond its tolerance.
 const CheckError& furthest(const CheckRow& row) {
-  const auto beyond = [](const CheckError& one) { return one.error / one.tolerance; };
-  const CheckError& loss = *std::ranges::max_element(row.losses, {}, beyond);
-  const CheckError& gradient = *std::ranges::max_element(row.gradients, {}, beyond);
-  return beyond(gradient) > beyond(loss) ? gradient : loss;
+  const CheckError& loss = *std::ranges::max_element(row.losses, {}, &CheckError::share);
+  const CheckError& gradient = *std::ranges::max_element(row.gradients, {}, &CheckError::share);
+  return gradient.share() > loss.share() ? gradient : loss;
+}
+
+// Each gradient has its own in narrow types: that of the error shown which is nearest to it.
+double tolerance_of_gradients(const CheckRow& row) {
+  return std::ranges::max_element(row.gradients, {}, &CheckError::share)->tolerance;
 }
 
 // Where they are not those of the gradients, which the table shows.
@@ -79,8 +83,11 @@ std::string tolerances_of_losses(const std::vector<CheckRow>& rows) {
   }
   std::string text;
   for (const auto& [dtype, tolerance] : apart) {
-    text +=
-        fmt::format("The loss in {}: tolerance {}.\n", to_string(dtype), short_number(tolerance));
+    text += fmt::format(
+        "The loss in {}: tolerance {}.  Each gradient has its own, by its condition; shown is the "
+        "nearest.\n",
+        to_string(dtype),
+        short_number(tolerance));
   }
   return text;
 }
@@ -104,7 +111,7 @@ void print(
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       line.push_back(row.worst(i).place.empty() ? "-" : short_number(row.worst(i).error));
     }
-    line.push_back(short_number(row.gradients.front().tolerance));
+    line.push_back(short_number(tolerance_of_gradients(row)));
     line.emplace_back(row.counts_differ.empty() ? "equal" : "DIFFER");
     line.emplace_back(row.near() ? "ok" : "TOO FAR");
   }
@@ -119,11 +126,12 @@ void print(
     if (!row.near()) {
       const CheckError& worst = furthest(row);
       fmt::print(
-          "error too large: {} recompute {} {}: {} in {}\n",
+          "error too large: {} recompute {} {}: {}, above {}, in {}\n",
           row.way,
           row.recompute,
           to_string(row.dtype),
           short_number(worst.error),
+          short_number(worst.tolerance),
           worst.place);
     }
     for (std::size_t i = 0; i < row.counts_differ.size() && i < 3; ++i) {

@@ -2,6 +2,7 @@
 // model begins with, and a wrong gradient is found.
 #include "src/run/check/check_layouts.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -97,6 +98,31 @@ TEST(CheckLayouts, AWrongGradientIsTooFar) {
     for (const CheckRow& row : check_layouts(of)) {
       EXPECT_FALSE(row.near()) << row.way;
       EXPECT_THAT(row.gradients[0].place, testing::HasSubstr(name));
+    }
+  }
+}
+
+// By less than what a gradient may be off whatever its condition.
+TEST(CheckLayouts, ALongGradientIsWithinItsCondition) {
+  for (const Model& model : {Model(test::small_stdit3(2)), Model(openfold(false))}) {
+    LayoutCheckRequest of = request(model);
+    of.ranks = {1};
+    of.dtypes = {Dtype::bfloat16};
+    std::string longest;
+    of.expected =
+        [&](const Model& m, const reference::Weights& weights, const std::vector<Sample>& samples) {
+          reference::Answer answer = expected_of_samples(m, weights, samples);
+          const auto found = std::ranges::max_element(answer.gradients, {}, [](const auto& one) {
+            return one.second.norm().template item<double>();
+          });
+          longest = found->first;
+          found->second.mul_(1.1);
+          return answer;
+        };
+    for (const CheckRow& row : check_layouts(of)) {
+      SCOPED_TRACE(fmt::format("{} {} {}", model.config, row.way, row.recompute));
+      EXPECT_FALSE(row.near()) << row.gradients[0].error << ", " << row.gradients[0].tolerance;
+      EXPECT_THAT(row.gradients[0].place, testing::HasSubstr(longest));
     }
   }
 }

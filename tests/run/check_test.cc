@@ -17,6 +17,7 @@
 #include "paradyse/plan/strategy.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
+#include "src/run/check/check_case.h"
 
 namespace paradyse {
 namespace {
@@ -32,12 +33,13 @@ CheckRequest request(Dtype dtype) {
 
 constexpr const char* kName = "model.layers.1.self_attn.o_proj.weight";
 
-// What check() says when the expected gradient kName is `factor` times the right one.
-std::vector<CheckRow> with_gradient_times(double factor, Dtype dtype) {
+// What check() says when an expected gradient is `factor` times the right one.
+std::vector<CheckRow> with_gradient_times(
+    double factor, Dtype dtype, const std::string& name = kName) {
   CheckRequest wrong = request(dtype);
-  wrong.expected = [factor](const CheckSubject& subject, Dtype type) {
+  wrong.expected = [factor, name](const CheckSubject& subject, Dtype type) {
     reference::Answer answer = expected_answer(subject, type);
-    answer.gradients.at(kName).mul_(factor);
+    answer.gradients.at(name).mul_(factor);
     return answer;
   };
   return check(wrong);
@@ -75,9 +77,24 @@ TEST(Check, NarrowCountsOfRanksWithoutAHeadAreThoseOfTheFolds) {
   }
 }
 
+// Of a gradient that rounding hardly moves: a twentieth, where any gradient could be off by a
+// tenth.
+TEST(Check, AWellConditionedGradientIsHeldToItsCondition) {
+  for (const double factor : {0.95, 1.05}) {
+    for (const CheckRow& row : with_gradient_times(factor, Dtype::bfloat16, "model.norm.weight")) {
+      SCOPED_TRACE(row.way + " " + row.recompute);
+      for (const CheckError& worst : row.gradients) {
+        EXPECT_FALSE(worst.near()) << worst.error << " of " << worst.tolerance;
+        EXPECT_LT(worst.tolerance, 0.045);
+        EXPECT_THAT(worst.place, HasSubstr("gradient of model.norm.weight"));
+      }
+    }
+  }
+}
+
 TEST(Check, AWrongGradientIsTooFar) {
   for (const Dtype dtype : {Dtype::float64, Dtype::float32, Dtype::bfloat16, Dtype::float16}) {
-    const double tolerance = check(request(dtype)).front().gradients.front().tolerance;
+    const double tolerance = empty_row("", {}, dtype, 1).gradients.front().tolerance;
     for (const CheckRow& row : with_gradient_times(1 + 2 * tolerance, dtype)) {
       SCOPED_TRACE(row.way + " " + row.recompute + " " + to_string(dtype));
       EXPECT_FALSE(row.near());

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include "paradyse/run/gradients.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/model/text/weight_names.h"
+#include "src/run/check/own_rounding.h"
 
 namespace paradyse::test {
 namespace {
@@ -51,28 +51,28 @@ std::string judge_of(const WeightNames& names, const std::string& name) {
   return name.ends_with(keys) ? name.substr(0, name.size() - keys.size()) + queries : name;
 }
 
-std::map<std::string, double> relative_errors(
-    const WeightNames& names, const Weights& actual, const Weights& expected) {
-  const Weights is = apart(names, actual);
-  const Weights wanted = apart(names, expected);
-  std::map<std::string, double> errors;
-  for (const auto& [name, gradient] : wanted) {
-    const double length = wanted.at(judge_of(names, name)).norm().item<double>();
-    errors[name] = (is.at(name) - gradient).norm().item<double>() / length;
+std::map<std::string, std::string> judges(const WeightNames& names, const Weights& gradients) {
+  std::map<std::string, std::string> found;
+  for (const auto& [name, gradient] : gradients) {
+    if (const std::string judge = judge_of(names, name); judge != name) {
+      found[name] = judge;
+    }
   }
-  return errors;
+  return found;
 }
 
 // What a run in a narrow type is held to.
 struct NarrowReference {
   Weights weights;  // as the type rounds them
   reference::Answer answer;
-  std::map<std::string, double> own;  // relative error of rounding the weights once more
+  Weights expected;  // its gradients apart
+  std::map<std::string, std::string> judged_as;
+  std::map<std::string, double> own;  // own_rounding()
 };
 
-const NarrowReference& narrow_reference(const Case& c, at::ScalarType type, double rounding) {
-  static std::map<std::pair<std::string, at::ScalarType>, NarrowReference> all;
-  const auto [found, fresh] = all.try_emplace({c.name, type});
+const NarrowReference& narrow_reference(const Case& c, Dtype dtype) {
+  static std::map<std::pair<std::string, Dtype>, NarrowReference> all;
+  const auto [found, fresh] = all.try_emplace({c.name, dtype});
   NarrowReference& reference = found->second;
   if (!fresh) {
     return reference;
@@ -87,26 +87,16 @@ const NarrowReference& narrow_reference(const Case& c, at::ScalarType type, doub
   const WeightNames& names = weight_names(c.model);
   reference.weights = weights_of(c);
   for (auto& [name, weight] : reference.weights) {
-    weight = weight.to(type).to(at::kDouble);
+    weight = weight.to(parameter_types(dtype).weight).to(at::kDouble);
   }
   reference.answer = answer_of(reference.weights);
-  constexpr int kDraws = 8;
-  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
-  std::map<std::string, double> squares;  // mean over the draws
-  for (int draw = 0; draw < kDraws; ++draw) {
-    Weights rounded = reference.weights;
-    for (auto& [name, weight] : rounded) {
-      const at::Tensor share = 2 * at::rand(weight.sizes(), generator, at::kDouble) - 1;
-      weight = weight * (1 + rounding * share);
-    }
-    for (const auto& [name, error] :
-         relative_errors(names, answer_of(rounded).gradients, reference.answer.gradients)) {
-      squares[name] += error * error / kDraws;
-    }
-  }
-  for (const auto& [name, square] : squares) {
-    reference.own[name] = std::sqrt(std::max(square, squares.at(judge_of(names, name))));
-  }
+  reference.expected = apart(names, reference.answer.gradients);
+  reference.judged_as = judges(names, reference.expected);
+  reference.own = own_rounding(
+      reference.weights,
+      [&](const Weights& weights) { return apart(names, answer_of(weights).gradients); },
+      dtype,
+      reference.judged_as);
   return reference;
 }
 
@@ -209,10 +199,8 @@ void expect_within_rounding(
   SCOPED_TRACE(
       c.name + ", " + std::to_string(plan.ranks) + " ranks, " + to_string(dtype) + "\n" +
       to_json(plan));
-  const at::ScalarType type = parameter_types(dtype).weight;
-  const double rounding =
-      type == at::kBFloat16 ? 0x1p-8 : 0x1p-11;  // half a unit of the last place
-  const NarrowReference& reference = narrow_reference(c, type, rounding);
+  const double one = rounding(dtype);
+  const NarrowReference& reference = narrow_reference(c, dtype);
   const TextShape model = without_dropout(c.model);
   GradientRequest request{
       .model = text_model(model),
@@ -225,14 +213,14 @@ void expect_within_rounding(
   request.fill = [&](Parameters& parameters) { fill(parameters, reference.weights); };
   const GradientAnswer answer = gradients(request);
   const reference::Answer& expected = reference.answer;
-  EXPECT_NEAR(answer.batch.loss, expected.loss, rounding * expected.loss);
+  EXPECT_NEAR(answer.batch.loss, expected.loss, one * expected.loss);
   ASSERT_EQ(answer.gradients.size(), expected.gradients.size());
-  const WeightNames& names = weight_names(model);
-  for (const auto& [name, error] : relative_errors(names, answer.gradients, expected.gradients)) {
+  for (const auto& [name, error] : gradient_errors(
+           apart(weight_names(model), answer.gradients), reference.expected, reference.judged_as)) {
     const double own = reference.own.at(name);
-    EXPECT_LE(error, std::min(kOwnRoundings * own, kMostRoundings * rounding))
+    EXPECT_LE(error, std::min(kOwnRoundings * own, kMostRoundings * one))
         << name << ": " << error / own << " times what rounding the weights makes of it, "
-        << error / rounding << " roundings";
+        << error / one << " roundings";
   }
 }
 

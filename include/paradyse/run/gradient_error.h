@@ -13,7 +13,7 @@ struct GradientError {
   double worst = 0;
 };
 
-// The largest ||g - g*|| / max(||g*||, 1e-3 ||all g*||) over the gradients g* of `expected`, in
+// Of each gradient g* of `expected` ||g - g*|| / max(||g*||, 1e-3 ||all g*||), by its name, in
 // float64. The second term keeps a gradient that is nearly zero from being judged by its own noise.
 // A gradient that is NaN or infinite on either side gives infinity, as does one that differs where
 // all of `expected` is zero.
@@ -21,6 +21,12 @@ struct GradientError {
 // in exact arithmetic, whose error is rounding alone.
 // Throws std::invalid_argument naming every gradient that only one side has, or whose shapes
 // differ; an undefined tensor counts as absent.
+std::map<std::string, double> gradient_errors(
+    const std::map<std::string, at::Tensor>& actual,
+    const std::map<std::string, at::Tensor>& expected,
+    const std::map<std::string, std::string>& judged_as = {});
+
+// The largest of them; throws like gradient_errors().
 GradientError compare_gradients(
     const std::map<std::string, at::Tensor>& actual,
     const std::map<std::string, at::Tensor>& expected,

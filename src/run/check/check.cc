@@ -35,6 +35,15 @@ std::map<std::string, std::string> key_biases(const Model& model) {
   return found;
 }
 
+// Of the same models: weights and biases of queries and keys.
+bool of_queries_or_keys(
+    const std::map<std::string, std::string>& key_biases, const std::string& name) {
+  const auto stem = [](const std::string& full) { return full.substr(0, full.rfind('.')); };
+  return std::ranges::any_of(key_biases, [&](const auto& pair) {
+    return stem(pair.first) == stem(name) || stem(pair.second) == stem(name);
+  });
+}
+
 }  // namespace
 
 std::vector<CheckWay> check_ways(const std::vector<std::string>& wanted) {
@@ -172,7 +181,7 @@ reference::Answer expected_answer(const CheckSubject& subject, Dtype dtype) {
 }
 
 const CheckError& CheckRow::worst(std::size_t i) const {
-  return gradients[i].error > losses[i].error ? gradients[i] : losses[i];
+  return gradients[i].share() > losses[i].share() ? gradients[i] : losses[i];
 }
 
 bool CheckRow::near() const {
@@ -215,9 +224,15 @@ std::vector<CheckRow> check(const CheckRequest& request) {
                .documents = subject.documents,
                .labels = subject.labels,
                .narrow_judged_as = key_biases(subject.model),
+               .behind_scores =
+                   [biases = key_biases(subject.model)](const std::string& name) {
+                     return of_queries_or_keys(biases, name);
+                   },
                .backend = request.backend,
                .device = request.device},
           .expected = request.expected(subject, dtype)};
+      judge->of.narrow_limits =
+          narrow_limits(judge->of, whole_weights(subject.model, subject.fill, dtype), dtype);
     }
     run_case(judge->of, plan_of(request, choice), judge->expected, choice.ranks, rows.back());
   }

@@ -102,11 +102,12 @@ std::vector<CheckChoice> check_cases(const CheckRequest& request);
 Plan plan_of(const CheckRequest& request, const CheckChoice& choice);
 
 struct CheckError {
-  double error = 0;  // relative, as gradient_error.h; infinite where something is no number
-  double tolerance = 0;
-  std::string place;  // "gqa 6/2, 3 ranks, loss"; "": nothing was run
+  double error = 0;      // relative, as gradient_error.h; infinite where something is no number
+  double tolerance = 0;  // of that gradient, in narrow types
+  std::string place;     // "gqa 6/2, 3 ranks, loss"; "": nothing was run
 
   [[nodiscard]] bool near() const { return error <= tolerance; }
+  [[nodiscard]] double share() const { return error / tolerance; }
 };
 
 // What one way to run the layers came to, over all subjects.
@@ -118,7 +119,7 @@ struct CheckRow {
   std::vector<CheckError> gradients;       // the worst; [index of ranks]
   std::vector<std::string> counts_differ;  // what the run counted but the folds did not say
 
-  // On the i-th number of ranks: the larger error.
+  // On the i-th number of ranks: the error that is nearest to its tolerance, or furthest beyond.
   [[nodiscard]] const CheckError& worst(std::size_t i) const;
   [[nodiscard]] bool near() const;  // every error is within its tolerance
   [[nodiscard]] bool right() const { return near() && counts_differ.empty(); }

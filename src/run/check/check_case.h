@@ -31,8 +31,13 @@ struct CheckCase {
   std::vector<std::vector<std::int32_t>> documents = {};
   std::vector<std::vector<std::int32_t>> labels = {};
   std::vector<Sample> samples = {};
-  // In narrow types: gradients that are judged by the size of another (compare_gradients()).
+  // In narrow types: gradients that are judged by the size of another (gradient_errors()), those
+  // behind scores (own_rounding.h), and how far each may be off.
   std::map<std::string, std::string> narrow_judged_as = {};
+  std::function<bool(const std::string& name)> behind_scores = [](const std::string&) {
+    return false;
+  };
+  std::map<std::string, double> narrow_limits = {};
   std::shared_ptr<Backend> backend = local_backend();
   c10::Device device = c10::Device(c10::kCPU);
 };
@@ -40,6 +45,11 @@ struct CheckCase {
 // The weights as a rank of this dtype holds them, whole and in float64.
 std::map<std::string, at::Tensor> whole_weights(
     const Model& model, const std::function<void(Parameters& parameters)>& fill, Dtype dtype);
+
+// What CheckCase::narrow_limits is, by the reference on that batch; none of a type that is not
+// narrow, or where the backend does not lead.
+std::map<std::string, double> narrow_limits(
+    const CheckCase& of, const reference::Weights& weights, Dtype dtype);
 
 // Runs it on the i-th number of ranks and notes in the row what it comes to.
 void run_case(

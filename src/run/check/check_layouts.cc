@@ -63,11 +63,13 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
   const DimSizes dims = dims_of(model);
   const std::vector<Sample> samples =
       synthetic_samples(model, dims, model.has_dim("batch") ? 2 : 1);
-  const CheckCase of{
+  CheckCase of{
       .name = request.name,
       .model = model,
       .fill = fill_grid_widely,
       .samples = samples,
+      // pairs are read as biases of scores
+      .behind_scores = [pairs = model.has_dim("i")](const std::string&) { return pairs; },
       .backend = request.backend,
       .device = request.device};
   // All ways on a number of ranks; they are the same ones on each.
@@ -83,8 +85,9 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
       std::ssize(request.dtypes) * std::ssize(kCheckedLevels) * std::ssize(request.ranks);
   std::int64_t done = 0;
   for (const Dtype dtype : request.dtypes) {
-    const reference::Answer expected =
-        request.expected(model, whole_weights(model, fill_grid_widely, dtype), samples);
+    const reference::Weights weights = whole_weights(model, fill_grid_widely, dtype);
+    const reference::Answer expected = request.expected(model, weights, samples);
+    of.narrow_limits = narrow_limits(of, weights, dtype);
     std::map<std::pair<std::size_t, LayerRecompute>, CheckRow> found;  // by way
     for (const LayerRecompute level : kCheckedLevels) {
       for (std::size_t i = 0; i < request.ranks.size(); ++i, ++done) {

@@ -46,7 +46,7 @@ double length(const at::Tensor& tensor) { return tensor.norm().item<double>(); }
 
 }  // namespace
 
-GradientError compare_gradients(
+std::map<std::string, double> gradient_errors(
     const Gradients& actual,
     const Gradients& expected,
     const std::map<std::string, std::string>& judged_as) {
@@ -57,22 +57,30 @@ GradientError compare_gradients(
   }
   const double all = std::sqrt(all_squared);
 
-  GradientError error;
+  std::map<std::string, double> errors;
   for (const auto& [name, gradient] : expected) {
     const at::Tensor wanted = in_float64(gradient);
     const double difference = length(in_float64(actual.at(name)) - wanted);
     const auto as = judged_as.find(name);
     const at::Tensor size = as == judged_as.end() ? wanted : in_float64(expected.at(as->second));
     const double scale = std::max(length(size), 1e-3 * all);
-    double ratio = difference == 0 ? 0 : difference / scale;
-    if (!std::isfinite(ratio)) {
-      ratio = std::numeric_limits<double>::infinity();
-    }
-    if (error.worst_name.empty() || ratio > error.worst) {
-      error = {.worst_name = name, .worst = ratio};
+    const double ratio = difference == 0 ? 0 : difference / scale;
+    errors[name] = std::isfinite(ratio) ? ratio : std::numeric_limits<double>::infinity();
+  }
+  return errors;
+}
+
+GradientError compare_gradients(
+    const Gradients& actual,
+    const Gradients& expected,
+    const std::map<std::string, std::string>& judged_as) {
+  GradientError worst;
+  for (const auto& [name, error] : gradient_errors(actual, expected, judged_as)) {
+    if (worst.worst_name.empty() || error > worst.worst) {
+      worst = {.worst_name = name, .worst = error};
     }
   }
-  return error;
+  return worst;
 }
 
 }  // namespace paradyse
