@@ -222,17 +222,31 @@ TEST(FastGrouping, DependsOnTheBatchAlone) {
   EXPECT_LT(fast(task, {.moves = 0}).tried, once.tried);
 }
 
-// The figures that the issue of this planner asks for stand in benchmarks/results; here a margin
-// that a broken search does not reach.
+// Limits are just above what was measured, of which the bound's own distance from the optimum is
+// most: in the mean 1.0537, 1.0752 and 1.0718, at worst 1.104, with 1556 moves a document.
 TEST(FastGrouping, IsNearTheBoundAndScales) {
-  for (const int ranks : {64, 256, 1024}) {
-    const GroupingTask task =
-        flexsp_task(preset(ranks), drawn(static_cast<unsigned>(ranks), 8 * ranks));
-    const GroupingAnswer answer = fast(task);
-    expect_sound(task, answer);
-    EXPECT_LT(answer.grouping->seconds, 1.15 * area_bound(task).seconds) << ranks;
-    // every item is looked at a bounded number of times
-    EXPECT_LT(answer.tried, 4000 * task.documents()) << ranks;
+  struct Size {
+    int ranks = 0;
+    unsigned batches = 0;
+    double mean = 0;  // of seconds by the bound's
+  };
+  for (const Size& size :
+       {Size{.ranks = 64, .batches = 16, .mean = 1.056},
+        Size{.ranks = 256, .batches = 6, .mean = 1.078},
+        Size{.ranks = 1024, .batches = 3, .mean = 1.075}}) {
+    double mean = 0;
+    for (unsigned seed = 1; seed <= size.batches; ++seed) {
+      SCOPED_TRACE(testing::Message() << size.ranks << " ranks, seed " << seed);
+      const GroupingTask task = flexsp_task(preset(size.ranks), drawn(seed, 8 * size.ranks));
+      const GroupingAnswer answer = fast(task);
+      expect_sound(task, answer);
+      const double ratio = answer.grouping->seconds / area_bound(task).seconds;
+      EXPECT_LT(ratio, 1.11);
+      mean += ratio / size.batches;
+      // every item is looked at a bounded number of times
+      EXPECT_LT(answer.tried, 1700 * task.documents());
+    }
+    EXPECT_LT(mean, size.mean) << size.ranks << " ranks";
   }
 }
 
