@@ -78,9 +78,8 @@ std::optional<int> free_first(
   return best;
 }
 
-// Where weights are whole a rank waits for those of its groups alone: the groups of a micro-batch,
-// of many ranks and of many seconds first, go to the ranks that are done first with those before.
-// False: they do not find room side by side.
+}  // namespace
+
 bool spread_over_ranks(Plan& plan) {
   std::vector<double> clocks(idx(plan.ranks));
   for (PlanMicroBatch& micro : plan.micro_batches) {
@@ -108,8 +107,6 @@ bool spread_over_ranks(Plan& plan) {
   }
   return true;
 }
-
-}  // namespace
 
 bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
   const PlanningTask& task = planning.task();

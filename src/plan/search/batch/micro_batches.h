@@ -24,4 +24,10 @@ bool all_fit(const Planning& planning, const Plan& plan, Caps caps);
 // Predicts a plan, with messages beside work where all fit so; whether all fit.
 bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps);
 
+// Where weights are whole a rank waits for those of its groups alone: the groups of a micro-batch,
+// of many ranks and of many seconds first, go to the ranks that are done first with those before.
+// A size that divides the number of ranks begins at a multiple of itself, so a group that fits on a
+// node stays on one.  False: they do not find room side by side.
+bool spread_over_ranks(Plan& plan);
+
 }  // namespace paradyse
