@@ -6,7 +6,9 @@
 * No line of a document is longer than 110 characters.
 * Documents use the field's words: the prose has none of the private words of WORDS.
 * Every decision says what would change it.
-* Every file of benchmarks/results/ is named in a document.
+* Every file of benchmarks/results/ is named in a document, and benchmarks/results/sources.toml has
+  what it measures and the commit that it was made at.  Results whose sources have changed since are
+  noted; they are no faults.
 
 Prose is what is outside code blocks and inline code. CHANGELOG.md may use old words and paths, since
 it describes earlier versions.
@@ -15,6 +17,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 tracked = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -141,6 +144,30 @@ told = "\n".join(text for _, text in documents())
 for path in tracked:
     if path.startswith("benchmarks/results/") and pathlib.PurePath(path).name not in told:
         wrong.append(f"{path} is named in no document")
+
+RESULTS = "benchmarks/results/"
+
+
+def changes_since(commit, sources):
+    """How many commits changed them since, or None where the history does not reach so far."""
+    log = subprocess.run(["git", "rev-list", "--count", f"{commit}..HEAD", "--", *sources],
+                         cwd=ROOT, capture_output=True, text=True)
+    return int(log.stdout) if log.returncode == 0 else None
+
+
+table = tomllib.loads((ROOT / RESULTS / "sources.toml").read_text())
+stored = {path.removeprefix(RESULTS) for path in tracked
+          if path.startswith(RESULTS) and not path.endswith(("_lengths.txt", "/sources.toml"))}
+listed = [name for results in table["made_at"].values() for name in results]
+for name in stored.symmetric_difference(listed):
+    wrong.append(f"{RESULTS}{name} has to be both a file and a line of {RESULTS}sources.toml")
+for measured, results in table["made_at"].items():
+    sources = table["sources"][measured]
+    wrong += [f"{RESULTS}sources.toml: {path} is not there" for path in sources if not (ROOT / path).exists()]
+    for commit in dict.fromkeys(results.values()):
+        if sources and (since := changes_since(commit, sources)):
+            named = ", ".join(name for name, made_at in results.items() if made_at == commit)
+            print(f"check_docs: note: {measured} changed in {since} commits since {commit}: {named}")
 
 for line in wrong:
     print("check_docs:", line, file=sys.stderr)
