@@ -14,6 +14,7 @@
 #include "src/cli/inputs.h"
 #include "src/cli/planned_batch.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse::cli {
 namespace {

@@ -14,14 +14,15 @@
 #include <fmt/format.h>
 
 #include "lab/cli/commands.h"
-#include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/inputs.h"
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/renamed.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/machine.h"

@@ -15,6 +15,7 @@
 
 #include "src/cli/environment.h"
 #include "src/cli/version.h"
+#include "src/plan/base/text_match.h"
 #include "src/run/comm/gloo/backend.h"
 #include "src/run/device/device.h"
 

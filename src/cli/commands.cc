@@ -101,20 +101,6 @@ std::string verdict_on_repeats(
                        : verdict("this machine was quiet: " + differ, true);
 }
 
-void expect_one_of(
-    const std::string& option, const std::string& value, const std::vector<std::string>& accepted) {
-  if (std::find(accepted.begin(), accepted.end(), value) != accepted.end()) {
-    return;
-  }
-  std::string list;
-  for (const std::string& each : accepted) {
-    list += (list.empty() ? "" : ", ") + each;
-  }
-  throw std::invalid_argument(
-      option + " '" + value + "' is not known" + did_you_mean(value, accepted) +
-      "; accepted: " + list);
-}
-
 Dtype dtype_option(const std::string& value, const std::vector<std::string>& accepted) {
   expect_one_of("--dtype", value, accepted);
   return dtype_named(value);

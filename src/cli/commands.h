@@ -73,11 +73,6 @@ std::pair<std::shared_ptr<Command>, std::shared_ptr<Options>> add_command(
 
 void print_json(const Json& json);
 
-// Throws std::invalid_argument, naming the option and the nearest accepted value, unless `value` is
-// one of `accepted`.
-void expect_one_of(
-    const std::string& option, const std::string& value, const std::vector<std::string>& accepted);
-
 // The value of --dtype; refuses as expect_one_of.
 Dtype dtype_option(
     const std::string& value, const std::vector<std::string>& accepted = dtype_names());

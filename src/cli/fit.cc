@@ -13,6 +13,7 @@
 #include "src/cli/progress.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/profile/held_out_json.h"
 
 namespace paradyse::cli {

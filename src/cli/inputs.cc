@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/run/accountant.h"
 #include "src/cli/commands.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/strategy/mlp_names.h"
 
 namespace paradyse::cli {
@@ -159,29 +159,9 @@ std::int64_t memory_limit(const std::string& text) {
 Cluster cluster_with(const std::string& file, int ranks, std::int64_t memory) {
   Cluster cluster = read_cluster(file);
   if (ranks > 0) {
-    if (!cluster.uniform() ||
-        (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)) {
-      throw std::invalid_argument(fmt::format(
-          "--ranks {}: {} has {} ranks a node{}; give whole nodes with one kind of device",
-          ranks,
-          file,
-          cluster.ranks_per_node,
-          cluster.uniform() ? "" : " on several kinds of devices"));
-    }
-    set_ranks(cluster, ranks);
+    cluster = with_ranks(std::move(cluster), ranks, file);
   }
-  if (memory > 0) {
-    for (DeviceClass& device : cluster.devices) {
-      device.memory_bytes = memory;
-    }
-  }
-  return cluster;
-}
-
-void set_ranks(Cluster& cluster, int ranks) {
-  cluster.devices.resize(1);
-  cluster.devices.front().count = ranks;
-  cluster.ranks_per_node = std::min(cluster.ranks_per_node, ranks);
+  return memory > 0 ? with_memory(std::move(cluster), memory) : cluster;
 }
 
 void write_plan(const std::string& path, const Plan& plan) {

@@ -84,8 +84,6 @@ std::int64_t memory_limit(const std::string& text);
 // says).  Throws std::invalid_argument for ranks that are neither whole nodes nor a part of one, or
 // whose devices are unlike.
 Cluster cluster_with(const std::string& file, int ranks, std::int64_t memory);
-// Pre: uniform, and whole nodes or less than one.
-void set_ranks(Cluster& cluster, int ranks);
 
 // Throws std::runtime_error naming the file where it cannot be written.
 void write_plan(const std::string& path, const Plan& plan);

@@ -78,8 +78,8 @@ std::string remedy(const Described& given, std::int64_t longest) {
     memory = std::min(memory, device.memory_bytes);
   }
   const auto takes = [&](std::int64_t nodes) {
-    Cluster other = given.cluster;
-    set_ranks(other, static_cast<int>(nodes) * given.node);
+    const Cluster other =
+        with_ranks(given.cluster, static_cast<int>(nodes) * given.node, given.cluster.name);
     return memory_for(given.model, other, given.how, longest) <= memory;
   };
   // more nodes do not help where a document stays in one

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/run/accountant.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/search/layers/layer_costs_file.h"
 #include "src/plan/search/layers/layer_planner.h"

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/inputs.h"
 #include "src/cli/plan_layers.h"

@@ -17,6 +17,7 @@
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/simulate/additive.h"
 
 namespace paradyse::cli {

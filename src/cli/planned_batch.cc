@@ -7,11 +7,12 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/run/accountant.h"
 #include "src/cli/inputs.h"
 #include "src/cli/progress.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/search/grouping/batch.h"
 
 namespace paradyse::cli {

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
-#include "paradyse/run/accountant.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
@@ -214,9 +213,7 @@ void set_memory(const std::string& text, Cluster& cluster) {
   if (memory < 1) {
     throw std::invalid_argument("--memory " + text + ": must be at least one byte");
   }
-  for (DeviceClass& device : cluster.devices) {
-    device.memory_bytes = memory;
-  }
+  cluster = with_memory(std::move(cluster), memory);
 }
 
 // The layer that the options name, or none.

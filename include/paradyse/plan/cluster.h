@@ -69,6 +69,11 @@ Cluster read_cluster(const std::filesystem::path& file);
 // The tiles of a plan for a cluster: a GPU's where all of its devices are that, else a CPU's, which
 // any device has room for.
 Tiles tiles_of(const Cluster& cluster, const Model& model, std::int64_t element_bytes);
+// The same cluster of `ranks` ranks: whole nodes, or a part of one.  Throws std::invalid_argument,
+// naming `source`, for others, and where devices are unlike.
+Cluster with_ranks(Cluster cluster, int ranks, const std::string& source);
+// The same with so much memory on every device.
+Cluster with_memory(Cluster cluster, std::int64_t bytes);
 // The ranks of a cluster and what each has.
 std::vector<std::int64_t> memory_of_ranks(const Cluster& cluster);
 // As such a file, which is read as the same cluster; `note` stands at its head.  Throws

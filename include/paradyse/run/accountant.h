@@ -22,9 +22,6 @@ enum class Category { parameters, gradients, optimizer, saved, transient, commun
 inline constexpr int kCategories = 6;
 std::string to_string(Category category);
 
-// "512MiB", "2GiB", "1000000" (bytes).  Throws std::invalid_argument saying what is accepted.
-std::int64_t parse_bytes(const std::string& text);
-
 // A rank's budget does not suffice, or the machine itself has no memory left.  Says in which op,
 // how much was asked for and who holds what.
 class OutOfMemory : public std::runtime_error {

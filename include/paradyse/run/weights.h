@@ -15,6 +15,7 @@
 
 #include "paradyse/plan/dtype.h"
 #include "paradyse/plan/model.h"
+#include "paradyse/plan/model_folder.h"
 #include "paradyse/run/communicator.h"
 
 namespace paradyse {
@@ -131,19 +132,8 @@ struct StoredWeights {
 // that no part of the model uses (known buffers and heads for other tasks apart).
 StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model);
 
-// A model, and where its configuration and weights are.
-struct ModelFolder {
-  std::filesystem::path path;
-  Model model;
-  std::string config_text = {};         // of config.json; "": a TOML file or a preset
-  std::vector<std::string> notes = {};  // sentences: what is taken otherwise than the files say
-};
-
-// Reads `path`/config.json, a TOML model file with the same keys, or a preset ("stdit",
-// "evoformer", "extra-msa": published sizes).  Weights are not needed; but where a tied model's
-// files hold another head, the model is untied, as transformers 5 takes it, unless weights are to
-// be random.  Throws std::runtime_error or std::invalid_argument, naming the file and what is
-// wrong.
+// read_model(); but where a tied model's files hold another head, the model is untied, as
+// transformers 5 takes it, unless weights are to be random.
 ModelFolder open_model(const std::filesystem::path& path, bool random_weights = false);
 // The same, but refuses a model of several dims.
 ModelFolder open_language_model(const std::filesystem::path& path, bool random_weights = false);

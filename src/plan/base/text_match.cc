@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <stdexcept>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -100,6 +101,20 @@ std::string excerpt(const nlohmann::json& value) {
     text.replace(kLongest - 3, std::string::npos, "...");
   }
   return text;
+}
+
+void expect_one_of(
+    const std::string& option, const std::string& value, const std::vector<std::string>& accepted) {
+  if (std::find(accepted.begin(), accepted.end(), value) != accepted.end()) {
+    return;
+  }
+  std::string list;
+  for (const std::string& each : accepted) {
+    list += (list.empty() ? "" : ", ") + each;
+  }
+  throw std::invalid_argument(
+      option + " '" + value + "' is not known" + did_you_mean(value, accepted) +
+      "; accepted: " + list);
 }
 
 }  // namespace paradyse

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -19,6 +20,11 @@ std::string nearest_name(
 
 // " (did you mean 'x'?)", or "" when none is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+
+// Throws std::invalid_argument, naming the option and the nearest accepted value, unless `value` is
+// one of `accepted`.
+void expect_one_of(
+    const std::string& option, const std::string& value, const std::vector<std::string>& accepted);
 
 // "a, then b": the names with this between them.
 std::string joined(std::span<const std::string> names, const std::string& between);

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <variant>
 
+#include <fmt/format.h>
 #include <toml++/toml.h>
 
 #include "src/plan/base/disk_file.h"
@@ -44,6 +45,29 @@ bool Cluster::uniform() const {
     device.name = devices.front().name;
     return device == devices.front();
   });
+}
+
+Cluster with_ranks(Cluster cluster, int ranks, const std::string& source) {
+  if (!cluster.uniform() ||
+      (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)) {
+    throw std::invalid_argument(fmt::format(
+        "--ranks {}: {} has {} ranks a node{}; give whole nodes with one kind of device",
+        ranks,
+        source,
+        cluster.ranks_per_node,
+        cluster.uniform() ? "" : " on several kinds of devices"));
+  }
+  cluster.devices.resize(1);
+  cluster.devices.front().count = ranks;
+  cluster.ranks_per_node = std::min(cluster.ranks_per_node, ranks);
+  return cluster;
+}
+
+Cluster with_memory(Cluster cluster, std::int64_t bytes) {
+  for (DeviceClass& device : cluster.devices) {
+    device.memory_bytes = bytes;
+  }
+  return cluster;
 }
 
 std::vector<std::int64_t> memory_of_ranks(const Cluster& cluster) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -28,33 +27,6 @@ std::string to_string(Category category) {
   static const char* const kNames[kCategories] = {
       "parameters", "gradients", "optimizer", "saved", "transient", "communication"};
   return kNames[static_cast<int>(category)];
-}
-
-std::int64_t parse_bytes(const std::string& text) {
-  static const std::map<std::string, double> kUnits = {
-      {"", 1.0},
-      {"B", 1.0},
-      {"KiB", 1024.0},
-      {"MiB", 1048576.0},
-      {"GiB", 1073741824.0},
-      {"TiB", 1099511627776.0},
-      {"kB", 1e3},
-      {"KB", 1e3},
-      {"MB", 1e6},
-      {"GB", 1e9},
-      {"TB", 1e12}};
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  std::string unit(end, text.data() + text.size());
-  unit.erase(0, std::min(unit.find_first_not_of(' '), unit.size()));
-  const auto found = kUnits.find(unit);
-  if (error != std::errc{} || found == kUnits.end() || !(number >= 0) ||
-      number * found->second > 9e18) {
-    throw std::invalid_argument(
-        "'" + text +
-        "' is not an amount of memory; write a number and a unit, as in 512MiB or 2GiB");
-  }
-  return static_cast<std::int64_t>(number * found->second);
 }
 
 namespace {

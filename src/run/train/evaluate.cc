@@ -9,6 +9,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/sample_planner.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/agreement.h"

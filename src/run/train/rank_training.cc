@@ -4,6 +4,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/evaluate.h"

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/run/accountant.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/run/execute/trace.h"
 #include "src/run/train/measured_costs.h"

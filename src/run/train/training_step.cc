@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/bytes_text.h"
 #include "src/run/device/host_copies.h"
 #include "src/run/device/stopwatch.h"
 #include "src/run/execute/gather.h"

@@ -2,21 +2,16 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
-#include <toml++/toml.h>
 
-#include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
-#include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
-#include "src/plan/model/families.h"
 #include "src/run/memory/reading.h"
 #include "src/run/weights/safetensors.h"
 #include "src/run/weights/weight_files.h"
@@ -30,38 +25,6 @@ using nlohmann::json;
 
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
-
-std::string text_of(const fs::path& path) {
-  if (const std::string why = why_not_readable(path); !why.empty()) {
-    refuse(path, "cannot be read: " + why);
-  }
-  return content_of(path).value_or("");
-}
-
-json parsed_json(const std::string& text, const fs::path& path) {
-  try {
-    return json_in(text);
-  } catch (const json::exception& error) {
-    refuse(path, std::string("is not JSON: ") + error.what());
-  }
-}
-
-json parsed_toml(const fs::path& path) {
-  try {
-    const toml::table table = toml::parse(text_of(path), path.string());
-    std::ostringstream text;
-    text << toml::json_formatter{table};
-    return json_in(text.str());
-  } catch (const toml::parse_error& error) {
-    throw std::runtime_error(
-        path.string() + ":" + std::to_string(error.source().begin.line) +
-        ": is not TOML: " + std::string(error.description()));
-  } catch (const json::exception& error) {  // a date, a NaN: no key has such values
-    refuse(path, std::string("holds a value that no model has: ") + error.what());
-  }
-}
-
-bool is_toml(const fs::path& path) { return path.extension() == ".toml"; }
 
 // A file is there whole or not at all.
 void write_file(const fs::path& path, const std::string& text) {
@@ -92,20 +55,6 @@ void prepare_folder(const fs::path& to) {
   if (error) {
     refuse(to, "cannot be made: " + error.message());
   }
-}
-
-// Folders in `path` that hold a config.json, or, of the hub's cache, below its snapshots.
-std::string models_below(const fs::path& path) {
-  std::error_code error;
-  for (const fs::path& folder : {path, path / "snapshots"}) {
-    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-      std::error_code unknown;
-      if (fs::exists(at->path() / kConfig, unknown)) {
-        return "; " + at->path().string() + " has one: give that folder";
-      }
-    }
-  }
-  return "";
 }
 
 // Transformers 5 does not tie what the files hold twice and differently.
@@ -150,38 +99,8 @@ void take_the_head_that_is_there(ModelFolder& folder) {
 }  // namespace
 
 ModelFolder open_model(const fs::path& path, bool random_weights) {
-  const std::string accepted =
-      "give a Hugging Face model folder (config.json and model.safetensors), a .toml file with "
-      "the keys of config.json, or a preset: " +
-      joined(preset_names(), ", ");
-  ModelFolder folder{.path = path, .model = {}};
-  if (const json* preset = preset_config(path.string())) {
-    folder.model = model_from_config(preset->dump(), path.string());
-    return folder;
-  }
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) {
-    refuse(path, "is not there" + did_you_mean(path.string(), preset_names()) + "; " + accepted);
-  }
-  if (!fs::is_directory(status)) {
-    if (!is_toml(path)) {
-      refuse(path, "is neither a folder nor named .toml; " + accepted);
-    }
-    folder.model = model_from_config(parsed_toml(path).dump(), path.string(), &folder.notes);
-    return folder;
-  }
-  if (is_toml(path)) {
-    refuse(path, "is a folder, but named .toml as a model file is; rename it");
-  }
-  const fs::path file = path / kConfig;
-  if (!fs::exists(file)) {
-    refuse(path, "is a folder without config.json; " + accepted + models_below(path));
-  }
-  folder.config_text = text_of(file);
-  parsed_json(folder.config_text, file);  // says where it is no JSON
-  folder.model = model_from_config(folder.config_text, file.string(), &folder.notes);
-  if (!random_weights) {
+  ModelFolder folder = read_model(path);
+  if (!random_weights && !folder.config_text.empty()) {
     take_the_head_that_is_there(folder);
   }
   return folder;
@@ -189,13 +108,7 @@ ModelFolder open_model(const fs::path& path, bool random_weights) {
 
 ModelFolder open_language_model(const fs::path& path, bool random_weights) {
   ModelFolder folder = open_model(path, random_weights);
-  if (folder.model.of_samples()) {
-    refuse(
-        path,
-        "is a multi-axis model (" + folder.model.family +
-            "), but this command takes language models; docs/internals/layouts.md lists which "
-            "command takes which model");
-  }
+  expect_language_model(folder);
   return folder;
 }
 
