@@ -14,7 +14,6 @@
 #include "src/cli/inputs.h"
 #include "src/cli/planned_batch.h"
 #include "src/plan/base/number_text.h"
-#include "src/plan/base/text_match.h"
 
 namespace paradyse::cli {
 namespace {
@@ -72,8 +71,6 @@ FullSpace full_space(const FlexspCheckOptions& options, const Plan& plan) {
 }
 
 int run_flexsp_check(const FlexspCheckOptions& options, const Common& common) {
-  expect_one_of("--space", options.space, {"flexsp", "full"});
-  expect_one_of("--weight-domain", options.domain, {"auto", "world", "node"});
   const bool full = options.space == "full";
   expect_of_space(options.space, options.overlapped, options.domain);
   const std::optional<FlexspSetting> setting = setting_of(options);

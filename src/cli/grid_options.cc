@@ -6,10 +6,9 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "paradyse/plan/index.h"
 #include "src/plan/model/stdit/stdit.h"
+#include "src/plan/search/layouts/samples.h"
 
 namespace paradyse::cli {
 namespace {
@@ -156,25 +155,7 @@ Documents documents_of(const GridOptions& options, const Model& model, int ranks
     }
     dims[one.dim] = options.*one.value;
   }
-  Documents documents =
-      packed(std::vector<std::int64_t>(idx(options.batch), model.rows(dims)), ranks, model.causal);
-  if (!model.of_samples()) {
-    if (!options.mesh.empty()) {
-      throw std::invalid_argument(
-          "--mesh: documents have one dim (tokens), which one axis shards; leave --mesh out");
-    }
-    return documents;
-  }
-  documents.dims = std::move(dims);
-  if (!options.mesh.empty() &&
-      (options.mesh.size() != 2 || options.mesh[0] * options.mesh[1] != ranks)) {
-    throw std::invalid_argument(fmt::format(
-        "--mesh {}: two numbers whose product is --ranks {} are needed",
-        fmt::join(options.mesh, ","),
-        ranks));
-  }
-  documents.mesh = options.mesh;
-  return documents;
+  return samples_of(model, dims, options.batch, ranks, options.mesh);
 }
 
 void expect_positions(const GridOptions& options, const Model& model, std::int64_t tokens) {

@@ -10,49 +10,50 @@
 #include "src/plan/base/number_text.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/plan/search/batch/document_plans.h"
+#include "src/plan/search/batch/document_request.h"
 #include "src/plan/search/layers/layer_planner.h"
-#include "src/plan/strategy/mlp_names.h"
 #include "src/run/measure/machine.h"
 #include "src/run/measure/profiler.h"
 
 namespace paradyse::cli {
 namespace {
 
+// What --capacity says, bytes; "": 0, no limit.
+std::int64_t capacity_of(const PlanLayersOptions& options) {
+  if (options.capacity.empty()) {
+    return 0;
+  }
+  std::int64_t bytes = 0;
+  try {
+    bytes = parse_bytes(options.capacity);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string("--capacity: ") + error.what());
+  }
+  if (bytes == 0) {
+    throw std::invalid_argument(
+        "--capacity is 0: give the bytes of a rank, or leave it out where there is no limit");
+  }
+  return bytes;
+}
+
 // `note`: of costs that were measured for something else.
 PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) {
-  const auto named = [](const std::string& name) { return name == "auto" ? "" : name; };
   const Dtype dtype = dtype_option(options.dtype);
-  PlanningTask task;
-  task.model = open_planned(options.model, "--model").model;
+  const Model model = open_planned(options.model, "--model").model;
   if (options.length == 0) {
     throw std::invalid_argument("plan layers: --model takes --length TOKENS of the document");
   }
-  if (const LengthLimit& limit = task.model.limits.longest; !limit.allows(options.length)) {
-    throw std::invalid_argument(fmt::format("--length is {}: {}", options.length, limit.why));
-  }
-  task.ranks = options.ranks;
-  task.precision = precision_of(dtype);
-  task.attention = named(options.attention);
-  if (options.mlp != "auto") {
-    task.mlp = mlp_strategy(options.mlp).name;
-  }
-  if (task.mlp.empty() && !task.attention.empty()) {
-    task.mlp = to_string(strategy("attention", task.attention).verb);
-  }
-  task.recompute = named(options.recompute);
-  task.offload = options.offload;
-  task.planner = options.planner;
-  if (!options.capacity.empty()) {
-    try {
-      task.memory_per_rank = parse_bytes(options.capacity);
-    } catch (const std::invalid_argument& error) {
-      throw std::invalid_argument(std::string("--capacity: ") + error.what());
-    }
-    if (task.memory_per_rank == 0) {
-      throw std::invalid_argument(
-          "--capacity is 0: give the bytes of a rank, or leave it out where there is no limit");
-    }
-  }
+  PlanningTask task = paradyse::planning_task(
+      {.model = model,
+       .length = options.length,
+       .ranks = options.ranks,
+       .dtype = dtype,
+       .attention = options.attention,
+       .mlp = options.mlp,
+       .recompute = options.recompute,
+       .offload = options.offload,
+       .memory_per_rank = capacity_of(options),
+       .planner = options.planner});
   if (options.fitted.empty()) {
     const auto backend = local_backend();
     task.machine = measure_machine(task.model, dtype, options.ranks, *backend);

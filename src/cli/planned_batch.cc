@@ -12,8 +12,6 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/number_text.h"
-#include "src/plan/base/text_match.h"
-#include "src/plan/search/grouping/batch.h"
 
 namespace paradyse::cli {
 namespace {
@@ -21,7 +19,7 @@ namespace {
 // The documents of the batch, in the order of the file.
 struct Batch {
   std::vector<std::int64_t> lengths;
-  std::int64_t dropped = 0;  // longer than the context, before the batch was full
+  std::int64_t dropped = 0;              // longer than the context, before the batch was full
 };
 
 Batch batch_of(const BatchOptions& options) {
@@ -127,57 +125,13 @@ std::int64_t memory_of(const BatchOptions& options) {
   return bytes;
 }
 
-void expect_of_space(const std::string& space, bool overlapped, const std::string& domain) {
-  if (space == "flexsp" && (overlapped || domain == "node")) {
-    throw std::invalid_argument(
-        "--overlap and --weight-domain node need --space full: the space of the FlexSP paper adds "
-        "times up and shards weights over all ranks");
-  }
-}
-
-// The least number from `low` to `high` that will do, of which all above do too; none does: 0.
-std::int64_t least(
-    std::int64_t low, std::int64_t high, const std::function<bool(std::int64_t)>& does) {
-  if (!does(high)) {
-    return 0;
-  }
-  while (low < high) {
-    const std::int64_t middle = low + (high - low) / 2;
-    if (does(middle)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
-std::string what_would_fit(std::int64_t ranks, double memory_mb) {
-  const std::string memory =
-      fmt::format("--memory {}GiB", fmt::format("{:.1f}", std::ceil(memory_mb / 102.4) / 10));
-  return ranks > 0
-             ? fmt::format(
-                   "; it would fit with {} ranks (--ranks {}), or with {}", ranks, ranks, memory)
-             : fmt::format("; it would fit with {}", memory);
-}
-
-int planned_batch(
-    const BatchOptions& options,
-    const Common& common,
-    const std::function<BatchQuestion(const std::vector<std::int64_t>& lengths)>& question) {
-  expect_one_of("--space", options.space, {"flexsp", "full"});
-  expect_one_of("--weight-domain", options.domain, {"auto", "world", "node"});
+int planned_batch(const BatchOptions& options, const Common& common, const AskBatch& ask) {
   const GroupingPlannerRow& planner = grouping_planner(options.exact ? "exact" : options.planner);
   const Batch batch = batch_of(options);
   const auto begin = std::chrono::steady_clock::now();
-  const auto [spaces, what_would_do, simulated_seconds] = question(batch.lengths);
+  const BatchQuestion asked = ask(batch.lengths);
   std::optional<Waiting> waiting(std::in_place, "planning", common.json);
-  PlannedBatch planned = plan_batch(spaces, planner, options.how);
-  if (!planned.plan) {
-    const bool fits = std::ranges::any_of(
-        spaces, [](const GroupSpace& space) { return too_long(space.task).empty(); });
-    throw std::invalid_argument("no plan: " + planned.why_not + (fits ? "" : what_would_do()));
-  }
+  PlannedBatch planned = answer(asked, planner, options.how);
   // All that came between lengths and plan, what groups cost included.
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -186,7 +140,7 @@ int planned_batch(
     write_plan(options.out, *planned.plan);
   }
   // what the planner adds up, played with what waits and what travels beside work
-  const double simulated = simulated_seconds ? simulated_seconds(*planned.plan) : 0;
+  const double simulated = asked.simulated_seconds ? asked.simulated_seconds(*planned.plan) : 0;
   waiting.reset();
   const std::string played = simulated > 0
                                  ? fmt::format(
@@ -194,7 +148,7 @@ int planned_batch(
                                        "communication (docs/internals/simulate.md)",
                                        simulated)
                                  : "";
-  const GroupSpace& space = spaces[planned.space];
+  const GroupSpace& space = asked.spaces[planned.space];
   const std::size_t micro_batches = planned.plan->micro_batches.size();
   if (common.json) {
     Json json = {

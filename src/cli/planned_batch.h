@@ -6,10 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/plan.h"
 #include "src/cli/commands.h"
-#include "src/plan/search/grouping/planners.h"
-#include "src/plan/search/grouping/space.h"
+#include "src/plan/simulate/batch_question.h"
 
 namespace paradyse::cli {
 
@@ -35,26 +33,9 @@ inline constexpr int kMostBatchRanks = 1 << 16;
 
 // --memory in bytes; 0: not given.  Throws std::invalid_argument for another text.
 std::int64_t memory_of(const BatchOptions& options);
-// Throws std::invalid_argument for values of --overlap and --weight-domain that the --space does
-// not have.
-void expect_of_space(const std::string& space, bool overlapped, const std::string& domain);
-
-// The least number from `low` to `high` that will do, of which all above do too; none does: 0.
-std::int64_t least(
-    std::int64_t low, std::int64_t high, const std::function<bool(std::int64_t)>& does);
-// "; it would fit with 12 ranks (--ranks 12), or with --memory 42.1GiB"; no ranks do: 0.
-std::string what_would_fit(std::int64_t ranks, double memory_mb);
-
-struct BatchQuestion {
-  std::vector<GroupSpace> spaces;              // to choose from: a sharding group each
-  std::function<std::string()> what_would_do;  // where a document is too long for all of them
-  // None: there is no model to simulate.  0: not simulated.
-  std::function<double(const Plan& plan)> simulated_seconds;
-};
+// What is asked for documents of these lengths.
+using AskBatch = std::function<BatchQuestion(const std::vector<std::int64_t>& lengths)>;
 // Reads the lengths, plans, writes the plan, prints the answer.  Returns the exit code.
-int planned_batch(
-    const BatchOptions& options,
-    const Common& common,
-    const std::function<BatchQuestion(const std::vector<std::int64_t>& lengths)>& question);
+int planned_batch(const BatchOptions& options, const Common& common, const AskBatch& ask);
 
 }  // namespace paradyse::cli

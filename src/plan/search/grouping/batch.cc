@@ -50,16 +50,7 @@ PlannedBatch plan_batch(
     return best;
   }
   best.why_not.clear();
-  best.bound.seconds = std::numeric_limits<double>::infinity();
-  for (const GroupSpace& space : spaces) {
-    if (too_long(space.task).empty()) {
-      LowerBound bound = lower_bound(space.task);
-      bound.seconds += space.batch_seconds;
-      if (bound.seconds < best.bound.seconds) {
-        best.bound = std::move(bound);
-      }
-    }
-  }
+  best.bound = least_bound(spaces);
   if (best.optimal && spaces.size() == 1) {
     best.bound = {.seconds = best.seconds, .name = "optimum, proved"};
   }
@@ -68,6 +59,20 @@ PlannedBatch plan_batch(
   best.plan->planner_seconds = best.search_seconds;
   best.plan->predicted.lower_bound_seconds = std::min(best.bound.seconds, best.seconds);
   return best;
+}
+
+LowerBound least_bound(const std::vector<GroupSpace>& spaces) {
+  LowerBound least{.seconds = std::numeric_limits<double>::infinity(), .name = "no plan"};
+  for (const GroupSpace& space : spaces) {
+    if (too_long(space.task).empty()) {
+      LowerBound bound = lower_bound(space.task);
+      bound.seconds += space.batch_seconds;
+      if (bound.seconds < least.seconds) {
+        least = std::move(bound);
+      }
+    }
+  }
+  return least;
 }
 
 std::string explained(const GroupSpace& space, const Grouping& grouping) {

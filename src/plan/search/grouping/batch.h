@@ -31,6 +31,9 @@ PlannedBatch plan_batch(
     const GroupingPlannerRow& planner,
     const GroupingOptions& options);
 
+// The least bound of the spaces in which every document finds room; infinite: there is none.
+LowerBound least_bound(const std::vector<GroupSpace>& spaces);
+
 // What binds, for people: of each micro-batch its groups by type, the slowest, how full and how
 // busy the others are; then where the plan's rank seconds go.
 std::string explained(const GroupSpace& space, const Grouping& grouping);

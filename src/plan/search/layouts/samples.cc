@@ -1,0 +1,55 @@
+#include "src/plan/search/layouts/samples.h"
+
+#include <stdexcept>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paradyse/plan/index.h"
+
+namespace paradyse {
+
+Documents samples_of(
+    const Model& model,
+    const DimSizes& dims,
+    std::int64_t batch,
+    int ranks,
+    const std::vector<int>& mesh) {
+  for (const auto& [dim, size] : dims) {
+    if (!model.has_dim(dim)) {
+      throw std::invalid_argument(fmt::format("{}: model {} has no such dim", dim, model.name));
+    }
+    if (size < 1) {
+      throw std::invalid_argument(fmt::format("{} is {}: a dim has at least 1", dim, size));
+    }
+  }
+  for (const Stream& stream : model.streams) {
+    for (const std::string& dim : stream.rows) {
+      if (dim != "batch" && !dims.contains(dim)) {
+        throw std::invalid_argument(
+            fmt::format("model {} needs the size of its dim '{}'", model.name, dim));
+      }
+    }
+  }
+  Documents documents =
+      packed(std::vector<std::int64_t>(idx(batch), model.rows(dims)), ranks, model.causal);
+  if (!model.of_samples()) {
+    if (!mesh.empty()) {
+      throw std::invalid_argument(
+          "--mesh: documents have one dim (tokens), which one axis shards; leave --mesh out");
+    }
+    return documents;
+  }
+  documents.dims = dims;
+  if (!mesh.empty() && (mesh.size() != 2 || mesh[0] * mesh[1] != ranks)) {
+    throw std::invalid_argument(fmt::format(
+        "--mesh {}: two numbers whose product is --ranks {} are needed",
+        fmt::join(mesh, ","),
+        ranks));
+  }
+  documents.mesh = mesh;
+  return documents;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,155 @@
+#include "src/plan/simulate/batch_question.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/plan/base/text_match.h"
+#include "src/plan/simulate/cluster_space.h"
+
+namespace paradyse {
+namespace {
+
+// A model on a described cluster.
+struct Described {
+  Model model;
+  Cluster cluster;
+  ClusterSpaceOptions how;
+  int node = 1;  // ranks of one
+};
+
+Described described(const ClusterRequest& request) {
+  expect_of_space(request.space, request.overlapped, request.weight_domain);
+  const int node = std::min(request.cluster.ranks_per_node, request.cluster.ranks());
+  return {
+      .model = without_dropout(request.model),
+      .cluster = request.cluster,
+      .how =
+          {.flexsp = request.space == "flexsp",
+           .overlapped = request.overlapped,
+           .weight_domain = request.weight_domain == "node" ? node : 0,
+           .reserve = request.reserve,
+           .simulation = {.precision = precision_of(request.dtype)}},
+      .node = node};
+}
+
+std::vector<GroupSpace> spaces_of(
+    const Described& given, bool try_node, const std::vector<std::int64_t>& lengths) {
+  std::vector<GroupSpace> spaces = {cluster_space(given.model, given.cluster, given.how, lengths)};
+  ClusterSpaceOptions how = given.how;
+  how.weight_domain = given.node;
+  if (try_node && given.node < given.cluster.ranks() &&
+      given.cluster.ranks() % given.node == 0) {
+    try {
+      spaces.push_back(cluster_space(given.model, given.cluster, how, lengths));
+    } catch (const std::invalid_argument&) {
+      return spaces;  // states leave no memory in a node: the world is all there is
+    }
+  }
+  return spaces;
+}
+
+constexpr int kMostOfCluster = 512;  // of a weight domain that is simulated
+
+std::string remedy(const Described& given, std::int64_t longest) {
+  std::int64_t memory = std::numeric_limits<std::int64_t>::max();
+  for (const DeviceClass& device : given.cluster.devices) {
+    memory = std::min(memory, device.memory_bytes);
+  }
+  const auto takes = [&](std::int64_t nodes) {
+    const Cluster other =
+        with_ranks(given.cluster, static_cast<int>(nodes) * given.node, given.cluster.name);
+    return memory_for(given.model, other, given.how, longest) <= memory;
+  };
+  // more nodes do not help where a document stays in one
+  const bool grows = given.how.weight_domain == 0 && given.cluster.uniform();
+  std::int64_t nodes = 0;
+  std::int64_t more = given.cluster.ranks() / given.node;
+  while (grows && nodes == 0 && 2 * more * given.node <= kMostOfCluster) {
+    nodes = least(more + 1, 2 * more, takes);
+    more *= 2;
+  }
+  const std::int64_t needed = memory_for(given.model, given.cluster, given.how, longest);
+  const double memory_mb = static_cast<double>(needed) / (1024 * 1024);
+  return what_would_fit(nodes * given.node, memory_mb);
+}
+
+}  // namespace
+
+void expect_of_space(const std::string& space, bool overlapped, const std::string& weight_domain) {
+  expect_one_of("--space", space, {"flexsp", "full"});
+  expect_one_of("--weight-domain", weight_domain, {"auto", "world", "node"});
+  if (space == "flexsp" && (overlapped || weight_domain == "node")) {
+    throw std::invalid_argument(
+        "--overlap and --weight-domain node need --space full: the space of the FlexSP paper adds "
+        "times up and shards weights over all ranks");
+  }
+}
+
+BatchQuestion batch_question(
+    const ClusterRequest& request, const std::vector<std::int64_t>& lengths) {
+  for (std::size_t k = 0; k < lengths.size(); ++k) {
+    if (lengths[k] < 1) {
+      throw std::invalid_argument(
+          fmt::format("document {} has {} tokens: it must have at least 1", k, lengths[k]));
+    }
+  }
+  if (lengths.empty()) {
+    throw std::invalid_argument("a batch needs at least one document");
+  }
+  const Described given = described(request);
+  const bool try_node = request.weight_domain == "auto" && request.space == "full";
+  const std::int64_t longest = std::ranges::max(lengths);
+  return {
+      .spaces = spaces_of(given, try_node, lengths),
+      .what_would_do = [given, longest] { return remedy(given, longest); },
+      .simulated_seconds = [given](const Plan& plan) -> double {
+        return plan.weight_domain > kMostOfCluster
+                   ? 0
+                   : simulate(plan, given.model, given.cluster, given.how.simulation).seconds;
+      }};
+}
+
+PlannedBatch answer(
+    const BatchQuestion& question,
+    const GroupingPlannerRow& planner,
+    const GroupingOptions& options) {
+  PlannedBatch planned = plan_batch(question.spaces, planner, options);
+  if (!planned.plan) {
+    const bool fits = std::ranges::any_of(
+        question.spaces, [](const GroupSpace& space) { return too_long(space.task).empty(); });
+    throw NoPlan("no plan: " + planned.why_not + (fits ? "" : question.what_would_do()));
+  }
+  planned.plan->planner_seconds.reset();
+  return planned;
+}
+
+std::int64_t least(
+    std::int64_t low, std::int64_t high, const std::function<bool(std::int64_t)>& does) {
+  if (!does(high)) {
+    return 0;
+  }
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (does(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+std::string what_would_fit(std::int64_t ranks, double memory_mb) {
+  const std::string memory =
+      fmt::format("--memory {}GiB", fmt::format("{:.1f}", std::ceil(memory_mb / 102.4) / 10));
+  return ranks > 0
+             ? fmt::format(
+                   "; it would fit with {} ranks (--ranks {}), or with {}", ranks, ranks, memory)
+             : fmt::format("; it would fit with {}", memory);
+}
+
+}  // namespace paradyse
