@@ -85,7 +85,7 @@ class Batches {
           "source '" + source + "' is not known; there are wikipedia, commoncrawl, github");
     }
     if (list_.empty()) {
-      list_ = read_lengths(path_);
+      list_ = read_lengths(path_).tokens;
     }
     std::vector<std::int64_t> lengths;
     std::int64_t skip = std::int64_t{number} * documents;

@@ -218,7 +218,7 @@ int measured_on(
       throw std::invalid_argument("--corpus " + corpus + ": expected NAME=FILE");
     }
     request.corpus = corpus.substr(0, equals);
-    request.lengths = read_lengths(corpus.substr(equals + 1));
+    request.lengths = read_lengths(corpus.substr(equals + 1)).tokens;
     put_in_order(request.lengths, options.order, options.seed);
     result.corpora.push_back(bench_switching(request));
   }

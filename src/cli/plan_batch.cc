@@ -17,6 +17,7 @@ struct PlanBatchOptions {
   std::string cluster;
   double reserve = 0.05;
   std::string dtype = "bfloat16";
+  std::vector<int> group_sizes;
   BatchOptions batch;
 };
 
@@ -33,7 +34,8 @@ ClusterRequest request_of(const PlanBatchOptions& options) {
       .weight_domain = batch.domain,
       .overlapped = batch.overlapped,
       .reserve = options.reserve,
-      .dtype = dtype_option(options.dtype, {"bfloat16", "float16", "float32"})};
+      .dtype = dtype_option(options.dtype, {"bfloat16", "float16", "float32"}),
+      .group_sizes = options.group_sizes};
 }
 
 int run_plan_batch(const PlanBatchOptions& options, const Common& common) {
@@ -58,6 +60,13 @@ void add_plan_batch(CLI::App& plan, Common& common) {
   command->add_option("--reserve", options->reserve, "Share of a device's memory left free")
       ->check(numbers(0, 0.9))
       ->capture_default_str();
+  command
+      ->add_option(
+          "--group-sizes",
+          options->group_sizes,
+          "Ranks that groups may have, as in 1,2,4,8 (default: all of the --space)")
+      ->delimiter(',')
+      ->transform(whole_numbers(1, kMostBatchRanks));
   command->add_option("--dtype", options->dtype, "Data type of the model's operations")
       ->capture_default_str();
 }

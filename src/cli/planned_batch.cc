@@ -19,19 +19,22 @@ namespace {
 // The documents of the batch, in the order of the file.
 struct Batch {
   std::vector<std::int64_t> lengths;
+  std::vector<std::int64_t> lines = {};  // of the file
   std::int64_t dropped = 0;              // longer than the context, before the batch was full
 };
 
 Batch batch_of(const BatchOptions& options) {
   Batch batch;
-  for (const std::int64_t n : read_lengths(options.lengths)) {
+  const ListedLengths listed = read_lengths(options.lengths);
+  for (std::size_t k = 0; k < listed.tokens.size(); ++k) {
     if (std::ssize(batch.lengths) == options.batch) {
       break;
     }
-    if (n > options.context) {
+    if (listed.tokens[k] > options.context) {
       ++batch.dropped;
     } else {
-      batch.lengths.push_back(n);
+      batch.lengths.push_back(listed.tokens[k]);
+      batch.lines.push_back(listed.lines[k]);
     }
   }
   if (batch.lengths.empty()) {
@@ -44,10 +47,54 @@ Batch batch_of(const BatchOptions& options) {
   return batch;
 }
 
+Json rivals_json(const std::vector<RivalPlan>& rivals) {
+  Json json = Json::array();
+  for (const RivalPlan& rival : rivals) {
+    json.push_back(
+        {{"planner", rival.planner},
+         {"seconds", rival.seconds ? Json(*rival.seconds) : Json(nullptr)}});
+    if (!rival.seconds) {
+      json.back()["why_not"] = rival.why_not;
+    }
+  }
+  return json;
+}
+
+void print_rivals(
+    const std::string& planner,
+    double seconds,
+    const std::vector<RivalPlan>& rivals,
+    const Common& common) {
+  std::vector<std::vector<std::string>> rows = {
+      {"planner", "seconds", "of this plan"}, {planner, fmt::format("{:.6g}", seconds), "1.000"}};
+  std::size_t best = 1;  // row
+  double least = seconds;
+  std::string without;
+  for (const RivalPlan& rival : rivals) {
+    if (!rival.seconds) {
+      without += fmt::format("{}: {}\n", rival.planner, rival.why_not);
+      continue;
+    }
+    rows.push_back(
+        {rival.planner,
+         fmt::format("{:.6g}", *rival.seconds),
+         fmt::format("{:.3f}", *rival.seconds / seconds)});
+    if (*rival.seconds < least) {
+      least = *rival.seconds;
+      best = rows.size() - 1;
+    }
+  }
+  fmt::print("{}{}", common.table(rows, {.left = 1, .best = best}), without);
+}
+
 }  // namespace
 
 void add_batch_options(Command& command, BatchOptions& options) {
-  command.add_option("--lengths", options.lengths, "File with one document length (tokens) a line")
+  command
+      .add_option(
+          "--lengths",
+          options.lengths,
+          "File with one document length (tokens) a line, also packed by gzip; -: standard input")
       ->required();
   command
       .add_option(
@@ -107,6 +154,13 @@ void add_batch_options(Command& command, BatchOptions& options) {
       ->capture_default_str();
   command.add_option("--out", options.out, "Write the plan file")->check(writable_file());
   command.add_flag("--explain", options.explain, "Explain what limits the plan's time");
+  command.add_flag("--compare", options.compare, "Print what the other planners' plans would take");
+  command.add_flag(
+      "--stream",
+      options.stream,
+      "Each line of --lengths is a batch, as in 512 8192 300: prints its plan on a line, as soon "
+      "as "
+      "the line is read");
 }
 
 std::int64_t memory_of(const BatchOptions& options) {
@@ -126,6 +180,9 @@ std::int64_t memory_of(const BatchOptions& options) {
 }
 
 int planned_batch(const BatchOptions& options, const Common& common, const AskBatch& ask) {
+  if (options.stream) {
+    return streamed_batches(options, common, ask);
+  }
   const GroupingPlannerRow& planner = grouping_planner(options.exact ? "exact" : options.planner);
   const Batch batch = batch_of(options);
   const auto begin = std::chrono::steady_clock::now();
@@ -136,11 +193,14 @@ int planned_batch(const BatchOptions& options, const Common& common, const AskBa
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   planned.plan->planner_seconds = seconds;
+  planned.plan->source = batch.lines;
   if (!options.out.empty()) {
     write_plan(options.out, *planned.plan);
   }
   // what the planner adds up, played with what waits and what travels beside work
   const double simulated = asked.simulated_seconds ? asked.simulated_seconds(*planned.plan) : 0;
+  const std::vector<RivalPlan> others =
+      options.compare ? rivals(asked, planner, options.how) : std::vector<RivalPlan>{};
   waiting.reset();
   const std::string played = simulated > 0
                                  ? fmt::format(
@@ -172,6 +232,9 @@ int planned_batch(const BatchOptions& options, const Common& common, const AskBa
     if (options.explain) {
       json["explanation"] = explained(space, planned.grouping);
     }
+    if (options.compare) {
+      json["rivals"] = rivals_json(others);
+    }
     print_json(json);
     return kOk;
   }
@@ -194,6 +257,9 @@ int planned_batch(const BatchOptions& options, const Common& common, const AskBa
       1000 * seconds);
   if (options.explain) {
     fmt::print("{}", explained(space, planned.grouping));
+  }
+  if (options.compare) {
+    print_rivals(planner.name, planned.seconds, others, common);
   }
   return kOk;
 }

@@ -24,6 +24,8 @@ struct BatchOptions {
   std::string domain = "auto";
   std::string out;
   bool explain = false;
+  bool compare = false;
+  bool stream = false;
   GroupingOptions how;
 };
 void add_batch_options(Command& command, BatchOptions& options);
@@ -37,5 +39,8 @@ std::int64_t memory_of(const BatchOptions& options);
 using AskBatch = std::function<BatchQuestion(const std::vector<std::int64_t>& lengths)>;
 // Reads the lengths, plans, writes the plan, prints the answer.  Returns the exit code.
 int planned_batch(const BatchOptions& options, const Common& common, const AskBatch& ask);
+// With --stream: of each line that is read, as it comes, the plan of its lengths; a line of JSON
+// each.  What cannot be planned is {"error": why}, and makes the exit code kFailed at the end.
+int streamed_batches(const BatchOptions& options, const Common& common, const AskBatch& ask);
 
 }  // namespace paradyse::cli

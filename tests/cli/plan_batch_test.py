@@ -1,10 +1,12 @@
 """paradyse plan batch, and plan check and simulate of what it writes."""
 
+import gzip
 import json
+import subprocess
 import unittest
 
 from batches import A100, LLAMA, BatchTest, lengths_of
-from support import FAILED
+from support import FAILED, PARADYSE
 
 PLANNERS = ["fast", "exact", "static", "homogeneous", "longest-first"]
 
@@ -91,6 +93,92 @@ class PlanBatchTest(BatchTest):
         self.assertEqual((found["documents"], found["dropped"]), (7, 1))
         self.assertEqual(json.loads(out.read_text())["lengths"], lengths[:1] + lengths[2:])
         self.check(out)
+
+    def test_the_plan_names_the_line_of_each_document(self):
+        out = self.folder / "plan.json"
+        made = self.on_cluster([], "--context", 12_000, "--batch", 3, "--out", out)
+        self.write("lengths.txt", "\n3000\n20000\n\n10\n 5\n700\n")
+        first = self.json_of(*made)
+        plan = json.loads(out.read_text())
+        self.assertEqual((plan["lengths"], plan["source"]), ([3000, 10, 5], [2, 5, 6]))
+        self.write("lengths.txt", "3000\n10\n5\n")
+        self.assertEqual(self.json_of(*made)["hash"], first["hash"])  # the same work from another file
+        self.check(out)
+        plan["source"].pop()
+        out.write_text(json.dumps(plan))
+        self.assertIn("source: 2 lines for 3 documents", self.check(out, code=FAILED)["problems"][0])
+
+    def test_lengths_come_packed_or_from_standard_input(self):
+        made = self.on_cluster([3000, 10, 5])
+        text = (self.folder / "lengths.txt").read_bytes()
+        plain = self.json_of(*made)["hash"]
+        (self.folder / "lengths.txt").write_bytes(gzip.compress(text[:7]) + gzip.compress(text[7:]))
+        self.assertEqual(self.json_of(*made)["hash"], plain)
+        for sent in (text, gzip.compress(text)):
+            command = [PARADYSE, *map(str, made), "--json"]
+            command[command.index("--lengths") + 1] = "-"
+            done = subprocess.run(command, input=sent, capture_output=True)
+            self.assertEqual(json.loads(done.stdout)["hash"], plain)
+        packed = gzip.compress(text)
+        for damaged, said in ((packed[:-9], "is cut off"), (packed[:12] + b"?????" + packed[17:], "is damaged")):
+            (self.folder / "lengths.txt").write_bytes(damaged)
+            self.assertIn(said, self.error_of(*made))
+
+    def test_group_sizes(self):
+        out = self.folder / "plan.json"
+        lengths = lengths_of(40, 8, most=20_000)
+        for space, sizes in (("flexsp", {1, 2, 4, 8}), ("flexsp", {4}), ("full", {2, 3})):
+            self.json_of(*self.on_cluster(
+                lengths, "--space", space, "--group-sizes", ",".join(map(str, sizes)), "--out", out))
+            groups = [group for micro_batch in json.loads(out.read_text())["micro_batches"]
+                      for group in micro_batch["groups"] if group["documents"]]
+            self.assertLessEqual({len(group["ranks"]) for group in groups}, sizes)
+            self.check(out, "--model", self.folder / "model.toml")
+        said = self.error_of(*self.on_cluster(lengths, "--group-sizes", "3"))
+        self.assertIn("--group-sizes 3: there are no such groups here; accepted: 1, 2, 4, 8", said)
+        said = self.error_of(*self.on_cluster(
+            [150_000], "--group-sizes", "1", "--memory", "12GiB"))  # eight ranks would do
+        self.assertIn("document 0 has 150000 tokens", said)
+
+    def test_compare(self):
+        made = self.on_cluster(lengths_of(40, 8, most=20_000))
+        found = self.json_of(*made, "--compare")
+        self.assertEqual([rival["planner"] for rival in found["rivals"]], ["static", "homogeneous", "longest-first"])
+        for rival in found["rivals"]:
+            self.assertEqual(rival["seconds"], self.json_of(*made, "--planner", rival["planner"])["seconds"])
+        said = self.run_program(*made, "--compare").stdout
+        self.assertRegex(said, r"(?m)^\*?\s*fast +\S+ +1\.000")
+        few = self.json_of(*self.on_cluster([9000, 500]), "--compare")
+        self.assertIn("exact", [rival["planner"] for rival in few["rivals"]])
+
+    def test_stream(self):
+        made = [*map(str, self.on_cluster([])), "--stream"]
+        made[made.index("--lengths") + 1] = "-"
+        with subprocess.Popen([PARADYSE, *made], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+            for line, lengths in (("512 8192 300", [512, 8192, 300]), ("5,\t6", [5, 6])):
+                program.stdin.write(line + "\n")
+                program.stdin.flush()
+                plan = json.loads(program.stdout.readline())  # before the next line is sent
+                self.assertEqual(plan["lengths"], lengths)
+                self.assertNotIn("seconds", plan["planner"])
+                self.assertNotIn("source", plan)
+            for line, said in (("5 six", "standard input, line 3: 'six' is not a length"),
+                               ("", "at least one document"), ("5 9000000", "document 1 has 9000000 tokens")):
+                program.stdin.write(line + "\n")
+                program.stdin.flush()
+                self.assertIn(said, json.loads(program.stdout.readline())["error"])
+            self.assertEqual(program.communicate("7\n")[0].count("\n"), 1)
+        self.assertEqual(program.returncode, FAILED)
+        out = self.folder / "plan.json"
+        made = self.on_cluster([512, 8192, 300], "--out", out)
+        self.json_of(*made)
+        self.write("batches.txt", "512 8192 300\n")
+        made[made.index("--lengths") + 1] = self.folder / "batches.txt"
+        self.assertIn("--out does not go with --stream", self.error_of(*made, "--stream"))
+        streamed = json.loads(self.run_program(*made[:-2], "--stream").stdout)
+        plan = json.loads(out.read_text())
+        del plan["source"], plan["planner"]["seconds"]
+        self.assertEqual(streamed, plan)
 
     def test_is_deterministic(self):
         made = self.on_cluster(lengths_of(100, 6, most=20_000), "--space", "full")

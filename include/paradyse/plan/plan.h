@@ -79,8 +79,9 @@ struct Plan {
   int weight_domain = 1;
   Messages messages = {};
   Tiles tiles = {};
-  std::vector<std::int64_t> lengths;  // tokens of the global batch's documents
-  DimSizes dims = {};                 // sizes that all of them have, beside it
+  std::vector<std::int64_t> lengths;      // tokens of the global batch's documents
+  std::vector<std::int64_t> source = {};  // [document] its line, from 1, of the file it is from
+  DimSizes dims = {};                     // sizes that all of them have, beside it
   std::map<std::string, LayerRuns> programs;
   std::vector<PlanMicroBatch> micro_batches;
   Predicted predicted;
@@ -113,6 +114,8 @@ BatchSizes sizes_of(const Plan& plan);
 
 // The plan as JSON text, indented for people; ends in a newline.
 std::string to_json(const Plan& plan);
+// The same on one line, which does not end.
+std::string to_json_line(const Plan& plan);
 
 // Reads what to_json writes and what a person edits.  Throws std::invalid_argument naming the JSON
 // path ("micro_batches[1].groups[0].program"), what stands there and what would be accepted: no
@@ -120,8 +123,8 @@ std::string to_json(const Plan& plan);
 Plan plan_from_json(const std::string& text, const std::string& source);
 Plan read_plan(const std::filesystem::path& file);
 
-// The canonical form: JSON with sorted keys, no white space, without `predicted`, `planner` and
-// `expanded`.  plan_from_json() reads it.
+// The canonical form: JSON with sorted keys, no white space, without `source`, `predicted`,
+// `planner` and `expanded`.  plan_from_json() reads it.
 std::string canonical_json(const Plan& plan);
 // Its SHA-256.
 std::string hash(const Plan& plan);
@@ -150,7 +153,8 @@ struct CheckContext {
 //   one
 //     rank; groups of a weight domain are inside it,
 //     unless weights are whole while a step lasts; shares are positive, one a rank
-//   - each document stands in exactly one group of the whole plan
+//   - each document stands in exactly one group of the whole plan; where documents have a source,
+//     all have
 //   - a named program exists, its layers add up to the model's, its strategies and recompute levels
 //     are known and fit the group's size
 //   - lock-step rule: within a micro-batch all groups of a domain use the same verb for the same

@@ -1,43 +1,76 @@
 #include "src/plan/base/lengths_file.h"
 
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 #include <stdexcept>
-#include <string>
+#include <string_view>
 
 #include "src/plan/base/disk_file.h"
+#include "src/plan/base/gunzip.h"
 
 namespace paradyse {
+namespace {
 
-std::vector<std::int64_t> read_lengths(const std::filesystem::path& file) {
-  std::istringstream stream(content_of_named(
-      file, "give a file with a length in tokens a line (benchmarks/lengths.py makes them)"));
-  std::vector<std::int64_t> lengths;
+std::int64_t length_in(std::string_view word, const std::string& source, const char* expected) {
+  std::int64_t n = 0;
+  const char* const end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(word.data(), end, n);
+  if (error != std::errc() || stop != end || n < 1) {
+    throw std::invalid_argument(
+        source + ": '" + std::string(word.substr(0, 40)) + "' is not a length; expected " +
+        expected);
+  }
+  return n;
+}
+
+std::string line_of(const std::filesystem::path& file, std::int64_t number) {
+  return file.string() + ", line " + std::to_string(number);
+}
+
+constexpr const char* kOneALine = "one whole number of at least 1 a line";
+
+}  // namespace
+
+ListedLengths read_lengths(const std::filesystem::path& file) {
+  const std::filesystem::path from = file == "-" ? "/dev/stdin" : file;
+  std::istringstream stream(gunzipped(
+      content_of_named(
+          from, "give a file with a length in tokens a line (benchmarks/lengths.py makes them)"),
+      from.string()));
+  ListedLengths lengths;
   std::string line;
   for (std::int64_t number = 1; std::getline(stream, line); ++number) {
     if (line.find('\0') != std::string::npos) {
       throw std::invalid_argument(
-          file.string() + ", line " + std::to_string(number) +
-          ": has a NUL byte: the file was damaged, or is UTF-16");
+          line_of(from, number) + ": has a NUL byte: the file was damaged, or is UTF-16");
     }
     const std::size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string::npos) {
       continue;
     }
     const std::size_t end = line.find_last_not_of(" \t\r") + 1;
-    std::int64_t n = 0;
-    const auto [stop, error] = std::from_chars(line.data() + begin, line.data() + end, n);
-    if (error != std::errc() || stop != line.data() + end || n < 1) {
-      throw std::invalid_argument(
-          file.string() + ", line " + std::to_string(number) + ": '" +
-          line.substr(begin, std::min<std::size_t>(end - begin, 40)) +
-          "' is not a length; expected one whole number of at least 1 a line");
-    }
-    lengths.push_back(n);
+    lengths.tokens.push_back(length_in(
+        std::string_view(line).substr(begin, end - begin), line_of(from, number), kOneALine));
+    lengths.lines.push_back(number);
   }
-  if (lengths.empty()) {
+  if (lengths.tokens.empty()) {
     throw std::invalid_argument(
-        file.string() + ": no length in it; expected one whole number of at least 1 a line");
+        from.string() + ": no length in it; expected " + std::string(kOneALine));
+  }
+  return lengths;
+}
+
+std::vector<std::int64_t> lengths_on_line(const std::string& line, const std::string& source) {
+  constexpr std::string_view kBetween = " \t\r,";
+  std::vector<std::int64_t> lengths;
+  for (std::size_t at = line.find_first_not_of(kBetween); at != std::string::npos;) {
+    const std::size_t end = std::min(line.find_first_of(kBetween, at), line.size());
+    lengths.push_back(length_in(
+        std::string_view(line).substr(at, end - at),
+        source,
+        "whole numbers of at least 1, with blanks or commas between them"));
+    at = line.find_first_not_of(kBetween, end);
   }
   return lengths;
 }

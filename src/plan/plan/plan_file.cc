@@ -120,6 +120,9 @@ Json json_of(const Plan& plan, Content content) {
         {"logits", plan.tiles.logits},
         {"products", plan.tiles.products}};
   }
+  if (all && !plan.source.empty()) {
+    json["source"] = plan.source;
+  }
   if (!plan.dims.empty()) {
     json["dims"] = plan.dims;
   }
@@ -384,6 +387,7 @@ Plan plan_from(const JsonNode& root) {
        "reshard_after_backward",
        "tiles",
        "lengths",
+       "source",
        "dims",
        "programs",
        "micro_batches",
@@ -413,6 +417,9 @@ Plan plan_from(const JsonNode& root) {
     plan.tiles = tiles_from(root.at("tiles"));
   }
   plan.lengths = root.at("lengths").integers<std::int64_t>();
+  if (root.has("source")) {
+    plan.source = root.at("source").integers<std::int64_t>();
+  }
   if (root.has("dims")) {
     plan.dims = dims_from(root.at("dims"));
   }
@@ -499,6 +506,8 @@ BatchSizes sizes_of(const Plan& plan) {
 }
 
 std::string to_json(const Plan& plan) { return json_text(json_of(plan, Content::all)); }
+
+std::string to_json_line(const Plan& plan) { return json_line(json_of(plan, Content::all)); }
 
 Plan plan_from_json(const std::string& text, const std::string& source) {
   const JsonSource from{.name = source, .whole = "the plan"};

@@ -32,6 +32,7 @@ Described described(const ClusterRequest& request) {
            .overlapped = request.overlapped,
            .weight_domain = request.weight_domain == "node" ? node : 0,
            .reserve = request.reserve,
+           .group_sizes = request.group_sizes,
            .simulation = {.precision = precision_of(request.dtype)}},
       .node = node};
 }
@@ -41,7 +42,9 @@ std::vector<GroupSpace> spaces_of(
   std::vector<GroupSpace> spaces = {cluster_space(given.model, given.cluster, given.how, lengths)};
   ClusterSpaceOptions how = given.how;
   how.weight_domain = given.node;
-  if (try_node && given.node < given.cluster.ranks() &&
+  std::erase_if(how.group_sizes, [&](int size) { return size > given.node; });
+  const bool sizes_left = given.how.group_sizes.empty() || !how.group_sizes.empty();
+  if (try_node && sizes_left && given.node < given.cluster.ranks() &&
       given.cluster.ranks() % given.node == 0) {
     try {
       spaces.push_back(cluster_space(given.model, given.cluster, how, lengths));
@@ -125,6 +128,32 @@ PlannedBatch answer(
   }
   planned.plan->planner_seconds.reset();
   return planned;
+}
+
+std::vector<RivalPlan> rivals(
+    const BatchQuestion& question,
+    const GroupingPlannerRow& planner,
+    const GroupingOptions& options) {
+  constexpr double kMostSteps = 1e8;  // half a second
+  const std::string exact = exact_planner().name;
+  std::vector<RivalPlan> found;
+  for (const GroupingPlannerRow& row : grouping_planners()) {
+    const bool slow =
+        row.name == exact && std::ranges::any_of(question.spaces, [](const GroupSpace& space) {
+          return exact_steps(space.task) > kMostSteps;
+        });
+    if (row.name == std::string(planner.name) || slow) {
+      continue;
+    }
+    const PlannedBatch planned = plan_batch(question.spaces, row, options);
+    RivalPlan& rival = found.emplace_back(RivalPlan{.planner = row.name});
+    if (planned.plan) {
+      rival.seconds = planned.seconds;
+    } else {
+      rival.why_not = planned.why_not;
+    }
+  }
+  return found;
 }
 
 std::int64_t least(

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct ClusterRequest {
   bool overlapped = false;
   double reserve = 0.05;  // of a device's memory, left free
   Dtype dtype = Dtype::bfloat16;
+  std::vector<int> group_sizes = {};  // that groups may have; none: all of the space
 };
 
 // What is planned, and what more there is to say of it.
@@ -51,6 +53,18 @@ class NoPlan : public std::invalid_argument {
 // Post: there is a plan, without the seconds of planning, so that the same question has the same
 // answer to the last byte wherever it is asked.  Throws NoPlan.
 PlannedBatch answer(
+    const BatchQuestion& question,
+    const GroupingPlannerRow& planner,
+    const GroupingOptions& options);
+
+// What another planner would take for the same documents; none where it finds no plan.
+struct RivalPlan {
+  std::string planner;
+  std::optional<double> seconds = {};
+  std::string why_not = {};
+};
+// Every planner but `planner`, and without the exact one where it would take seconds.
+std::vector<RivalPlan> rivals(
     const BatchQuestion& question,
     const GroupingPlannerRow& planner,
     const GroupingOptions& options);

@@ -13,6 +13,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "paradyse/plan/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/search/batch/micro_batches.h"
@@ -125,6 +128,7 @@ class Space {
             options));
       }
     }
+    expect_sizes();
     const Precision& precision = options.simulation.precision;
     for (int rank = 0; rank < domain_; ++rank) {
       const std::int64_t held =
@@ -202,8 +206,18 @@ class Space {
   }
 
  private:
-  // Of groups that lie in so many ranks.
+  // Of groups that lie in so many ranks, of those that are asked for.
   [[nodiscard]] std::vector<int> sizes(int ranks) const {
+    std::vector<int> found = all_sizes(ranks);
+    const std::vector<int>& wanted = options_.group_sizes;
+    if (!wanted.empty()) {
+      std::erase_if(
+          found, [&](int size) { return std::ranges::find(wanted, size) == wanted.end(); });
+    }
+    return found;
+  }
+
+  [[nodiscard]] std::vector<int> all_sizes(int ranks) const {
     const int node = std::min(cluster_.ranks_per_node, cluster_.ranks());
     std::vector<int> found;
     for (int size = 1; size <= std::min(ranks, domain_); ++size) {
@@ -217,6 +231,18 @@ class Space {
       }
     }
     return found;
+  }
+
+  void expect_sizes() const {
+    const std::vector<int> known = all_sizes(cluster_.ranks());
+    for (const int size : options_.group_sizes) {
+      if (std::ranges::find(known, size) == known.end()) {
+        throw std::invalid_argument(fmt::format(
+            "--group-sizes {}: there are no such groups here; accepted: {}",
+            size,
+            fmt::join(known, ", ")));
+      }
+    }
   }
 
   [[nodiscard]] std::vector<LayerRuns> ways(int size) const {

@@ -15,9 +15,10 @@ struct ClusterSpaceOptions {
   // node and whole nodes, UlyssesZ, MegatronCZ or (beyond a node) USP, and every level of
   // recompute.
   bool flexsp = false;
-  bool overlapped = false;  // weights are gathered behind the slowest group
-  int weight_domain = 0;    // divides the cluster's ranks; 0: all of them
-  double reserve = 0.05;    // of a device's memory, left free
+  bool overlapped = false;            // weights are gathered behind the slowest group
+  int weight_domain = 0;              // divides the cluster's ranks; 0: all of them
+  double reserve = 0.05;              // of a device's memory, left free
+  std::vector<int> group_sizes = {};  // of these those that groups may have; none: all
   SimulationOptions simulation = {};
 };
 
@@ -27,8 +28,9 @@ struct ClusterSpaceOptions {
 // the space `full` has pools of like ones, and types in each; a group that may lie anywhere takes
 // what it takes on the slowest devices and has the room of the smallest.  Of ways to run on so many
 // ranks those are left out than which another has the room and is as fast for every document.
-// Throws std::invalid_argument for a domain that does not divide the ranks, for a model that leaves
-// no memory, for documents longer than learned positions.
+// Throws std::invalid_argument for a domain that does not divide the ranks, for sizes of groups
+// that the space does not have, for a model that leaves no memory, for documents longer than
+// learned positions.
 GroupSpace cluster_space(
     const Model& model,
     const Cluster& cluster,

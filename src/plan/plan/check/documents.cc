@@ -31,6 +31,13 @@ void check_documents(Findings& findings) {
       }
     }
   }
+  const std::size_t sources = findings.plan.source.size();
+  if (sources != 0 && sources != places.size()) {
+    findings.say(
+        "source",
+        text(sources) + " lines for " + text(places.size()) +
+            " documents: give each document's line of its file, or leave the key out");
+  }
   for (std::size_t d = 0; d < places.size(); ++d) {
     if (places[d].empty()) {
       findings.say(
