@@ -6,7 +6,7 @@ export TORCH
 WERROR ?=
 CONFIGURE = $(if $(TORCH),-DPARADYSE_TORCH=$(abspath $(TORCH))) \
   $(if $(WERROR),$(if $(filter release cuda package,$*),-DCMAKE_COMPILE_WARNING_AS_ERROR=$(WERROR)))
-OUR_CODE = find $(wildcard include src lab tests examples benchmarks) -name '*.h' -o -name '*.cc' -o -name '*.cu'
+OUR_CODE = find $(wildcard include src lab python tests examples benchmarks) -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := build
 

@@ -24,6 +24,7 @@ LAYERS = [
     ["src/plan/search/layouts"],
     ["src/plan/profile", "src/plan/config"],  # measured costs, and a run's configuration
     ["src/plan/simulate", "src/plan/report"],
+    ["python/bindings"],
     # the run side
     ["src/run/memory", "src/run/device"],
     ["src/run/cuda"],
@@ -76,7 +77,7 @@ def folder_of(path):
 
 def main():
     wrong = []
-    files = [p for top in ("include", "src", "lab") for p in sorted((root / top).rglob("*")) if p.suffix in (".h", ".cc", ".cu") and "tests" not in p.parts]
+    files = [p for top in ("include", "src", "lab", "python") for p in sorted((root / top).rglob("*")) if p.suffix in (".h", ".cc", ".cu") and "tests" not in p.parts]
     for file in files:
         name = str(file.relative_to(root))
         mine = folder_of(name)

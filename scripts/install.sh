@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is needed to build and test and is not there yet: Debian packages (with sudo where
-# not root; on a terminal it asks first), libtorch and HiGHS, the latter two into .deps/ of this
-# checkout and never into a system's Python.  Wheels are checked against the hashes in
-# scripts/wheels*.txt.  Where packages cannot be installed (no apt-get, or neither root nor sudo), it
+# not root; on a terminal it asks first); and libtorch, HiGHS and what the Python package is built
+# with, into .deps/ of this checkout and never into a system's Python.  Wheels are checked against the
+# hashes in scripts/wheels*.txt.  Where packages cannot be installed (no apt-get, or neither root nor sudo), it
 # goes on if the tools and headers are found, and else names those that are missing.
 #
 # TORCH=DIR: a libtorch that is there (make TORCH=DIR); none is downloaded.
@@ -23,6 +23,7 @@ packages=(
   g++ make cmake ninja-build ccache mold python3 python3-pip unzip
   nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libxxhash-dev libeigen3-dev
   libpng-dev zlib1g-dev
+  python3-dev  # the Python package; a build does without
   libgloo-dev  # the headers alone: libtorch has Gloo inside
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
@@ -31,6 +32,13 @@ wheels=(torch==2.11.0 nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25)
 home=.deps/torch-2.11.0  # cmake/Torch.cmake looks here
 highs_wheel=highsbox==1.15.1
 highs_home=.deps/highs-1.15.1  # cmake/Highs.cmake looks here
+# What the Python package is built and tested with; the last two lines are what these need.
+python_wheels=(
+  nanobind==3.1.0 scikit-build-core==1.1.2 numpy==2.4.6 mypy==2.4.1
+  ast-serialize==0.13.1 librt==0.17.0 mypy-extensions==1.2.0 packaging==26.4 pathspec==1.1.1
+  typing-extensions==4.16.0
+)
+python_home=.deps/python-3.11  # cmake/Python.cmake looks here; numpy and mypy are built for this version
 # Leaves alone what system headers declare, which takes later ones less than half of the time.
 tidy_wheel=clang-tidy==23.1.4
 tidy_home=.deps/clang-tidy-23.1.4  # the Makefile looks here
@@ -250,6 +258,18 @@ install_highs() {
   finish "$highs_home" "$highs_wheel" .deps/partial/highs
 }
 
+install_python() {
+  begin "$python_home" "${python_wheels[*]}" || return 0
+  echo "downloading: ${python_wheels[*]} (34 MB)"
+  download .deps/partial/wheels "${python_wheels[@]}"
+
+  local wheel
+  for wheel in .deps/partial/wheels/*.whl; do
+    unzip -q "$wheel" -d .deps/partial/home
+  done
+  finish "$python_home" "${python_wheels[*]}" .deps/partial/home
+}
+
 install_tidy() {
   begin "$tidy_home" "$tidy_wheel" || return 0
   echo "downloading: $tidy_wheel (45 MB)"
@@ -296,5 +316,6 @@ else
   install_torch
 fi
 install_highs
+install_python
 [[ -z $lint ]] || install_tidy
 [[ -z $cuda ]] || install_cuda

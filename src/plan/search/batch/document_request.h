@@ -1,5 +1,5 @@
-// The layers of a model for one document on all ranks of a group, as a user asks for them: what
-// `paradyse plan layers --model` and Python's plan_document() share.
+// Documents on all ranks of a group, as a user asks for them: what `paradyse plan layers --model`
+// and Python's plan_document() and plan_step() share.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace paradyse {
 
 struct DocumentRequest {
   Model model;
-  std::int64_t length = 0;
+  std::int64_t length = 0;  // of the longest
   int ranks = 4;
   Dtype dtype = Dtype::float32;
   std::string attention = "auto";  // or a strategy

@@ -1,0 +1,38 @@
+#include <stdexcept>
+
+#include "python/bindings/bindings.h"
+#include "src/plan/base/bytes_text.h"
+#include "src/plan/base/text_match.h"
+#include "src/plan/simulate/batch_question.h"
+
+namespace paradyse::python {
+
+std::int64_t bytes_of(const Memory& memory) {
+  const std::string* const text = std::get_if<std::string>(&memory);
+  const std::int64_t bytes = text != nullptr ? parse_bytes(*text) : std::get<std::int64_t>(memory);
+  if (bytes < 1) {
+    throw std::invalid_argument(
+        "memory " + (text != nullptr ? *text : std::to_string(bytes)) +
+        ": must be at least one byte");
+  }
+  return bytes;
+}
+
+Dtype half_or_single(const std::string& dtype) {
+  expect_one_of("dtype", dtype, {"bfloat16", "float16", "float32"});
+  return dtype_named(dtype);
+}
+
+NB_MODULE(_plan, module) {
+  module.doc() = "The plan side of ParaDySe: who computes what, decided from numbers alone.";
+  nb::exception<NoPlan>(module, "NoPlan", PyExc_ValueError);
+  bind_model(module);
+  bind_plan(module);
+  bind_batch(module);
+  bind_costs(module);
+  bind_layers(module);
+  bind_layout(module);
+  bind_simulate(module);
+}
+
+}  // namespace paradyse::python

@@ -1,0 +1,150 @@
+"""paradyse: models, clusters, costs; layers, documents, layouts; the checker and the simulator."""
+
+import json
+import unittest
+
+import paradyse
+
+from batches import A100, LLAMA
+from support import GOLDEN, TINY_LLAMA, ProgramTest
+
+ROOT = GOLDEN.parent.parent
+WAYS = [("fast", 1.0, 100, 30), ("small", 3.0, 20, 70), ("middle", 1.8, 60, 10)]
+
+
+class PlanSideTest(ProgramTest):
+    def test_models(self):
+        folder = ROOT / "tests/golden/hf_llama_gqa"
+        model = paradyse.Model.from_folder(folder)
+        same = paradyse.Model.from_config((folder / "config.json").read_text())
+        self.assertEqual((model.name, model.sha256, model.layers), (same.name, same.sha256, same.layers))
+        self.assertGreater(model.parameters, 0)
+        self.assertEqual(paradyse.Model.from_folder("evoformer").layers, 48)
+        self.assertEqual(paradyse.Model.from_folder(ROOT / "tests/golden/hf_gpt2").longest is not None, True)
+        for path, words in (("nowhere", "nowhere: is not there; give a Hugging Face model folder"),
+                            (self.write("m.toml", "a = "), "is not TOML"),
+                            (self.folder, "is a folder without config.json")):
+            with self.assertRaisesRegex(ValueError, words):
+                paradyse.Model.from_folder(path)
+        with self.assertRaisesRegex(ValueError, "config.json"):
+            paradyse.Model.from_config("{}")
+
+    def test_clusters(self):
+        cluster = paradyse.Cluster.from_file(A100)
+        self.assertEqual((cluster.ranks, cluster.ranks_per_node), (64, 8))
+        self.assertEqual(paradyse.Cluster.from_toml(cluster.to_toml()), cluster)
+        small = paradyse.Cluster.from_file(A100, ranks=16, memory="12GiB")
+        self.assertEqual(small.memory.tolist(), [12 << 30] * 16)
+        with self.assertRaisesRegex(ValueError, "--ranks 12: .* has 8 ranks a node; give whole nodes"):
+            paradyse.Cluster.from_file(A100, ranks=12)
+        with self.assertRaisesRegex(ValueError, "nowhere.toml: is not there"):
+            paradyse.Cluster.from_file("nowhere.toml")
+
+    def test_layers(self):
+        candidates = [paradyse.LayerCost(*way) for way in WAYS]
+        costs = self.write("costs.json", json.dumps({"options": [
+            dict(zip(("name", "seconds", "saved_bytes", "transient_bytes"), way)) for way in WAYS]}))
+        for capacity in (300, 310, 400):
+            mix = paradyse.plan_layers(candidates, 4, capacity)
+            found = self.json_of("plan", "layers", "--costs", costs, "--layers", 4, "--capacity", capacity)
+            self.assertEqual([{"name": name, "layers": layers} for name, layers in mix.order], found["order"])
+            self.assertEqual((mix.seconds, mix.peak_bytes), (found["seconds"], found["peak_bytes"]))
+        with self.assertRaisesRegex(paradyse.NoPlan, "needs 150 bytes, 1 more than 149"):
+            paradyse.plan_layers(candidates, 4, 149)
+        with self.assertRaisesRegex(ValueError, "paradyse-heuristic"):
+            paradyse.plan_layers(candidates, 4, 300, planner="exat")
+
+    def expect_plans_of_training(self, model, costs):
+        """Each step that is trained by these costs has the plan of plan_step."""
+        texts = self.folder / "texts"
+        texts.mkdir()
+        for i in range(12):
+            (texts / f"{i}.txt").write_text("the quick brown fox\n" * (1 + i * i))
+        self.run_program(
+            "train", "--model", model, "--data", texts, "--ranks", 2, "--set", f'costs.file="{costs}"', "--set",
+            "costs.correct=false", "--set", "train.steps=3", "--set", "train.tokens_per_step=4000", "--set",
+            'parallel.memory_per_rank="64MiB"', "--set", f'output.folder="{self.folder}/runs"', "--set",
+            'output.name="one"', "--set", "checkpoint.keep=0", "--set", "output.model=false", "--set",
+            'parallel.weight_domain="world"')
+        files = sorted((self.folder / "runs/one/plans").glob("step-*.json"))
+        self.assertEqual(len(files), 3)
+        for file in files:
+            trained = paradyse.Plan.from_file(file)
+            plan = paradyse.plan_step(paradyse.Model.from_folder(model), trained.lengths,
+                                      costs=paradyse.Costs.from_file(costs), memory="64MiB")
+            self.assertEqual(plan.hash, trained.hash)
+
+    def test_a_document_by_measured_costs(self):
+        model = self.write("model.toml", TINY_LLAMA.format(layers=2))
+        profile, costs = self.folder / "p.jsonl", self.folder / "costs.json"
+        self.run_program("profile", "--model", model, "--ranks", 2, "--lengths", "16,64,256", "--out", profile)
+        self.run_program("fit", "--profile", profile, "--out", costs)
+        for length, memory in ((100, None), (3000, "64MiB"), (900, "4MiB")):
+            found = self.json_of("plan", "layers", "--model", model, "--length", length, "--ranks", 2, "--fitted", costs,
+                                 *(["--capacity", memory] if memory else []))
+            plan = paradyse.plan_document(paradyse.Model.from_folder(model), length,
+                                          costs=paradyse.Costs.from_file(costs), memory=memory)
+            self.assertEqual(plan.seconds, found["seconds"])
+            self.assertEqual(plan.peak_bytes, found["bytes"]["peak"])
+            self.assertEqual([(run.layers, run.parts[0].strategy) for run in plan.program],
+                             [(run["layers"], run["attention"]) for run in found["program"]])
+        self.expect_plans_of_training(model, costs)
+        with self.assertRaisesRegex(paradyse.NoPlan, "tokens"):
+            paradyse.plan_document(paradyse.Model.from_folder(model), 100_000,
+                                   costs=paradyse.Costs.from_file(costs), memory="1MiB")
+        with self.assertRaisesRegex(ValueError, "nowhere.json: is not there"):
+            paradyse.Costs.from_file("nowhere.json")
+
+    def test_layouts(self):
+        path = ROOT / "configs/models/stdit_tiny.toml"
+        model = paradyse.Model.from_folder(path)
+        layout = paradyse.plan_layout(model, 4, {"frames": 8, "patches": 16})
+        out = self.folder / "plan.json"
+        found = self.json_of("plan", "layout", "--model", path, "--ranks", 4, "--frames", 8, "--tokens", 16, "--out", out)
+        self.assertEqual(layout.hash, paradyse.Plan.from_file(out).hash)
+        self.assertEqual(layout.cost.elements_forward, found["elements_per_rank_forward"])
+        self.assertIsNone(layout.cost.seconds)
+        self.assertEqual(set(layout.rivals), set(found["rivals"]))
+        for name, cost in layout.rivals.items():
+            self.assertEqual(cost.elements_backward, found["rivals"][name]["elements_per_rank_backward"])
+        self.assertEqual(paradyse.check(layout, model), [])
+        timed = paradyse.plan_layout(model, 4, {"frames": 8, "patches": 16}, cluster=paradyse.Cluster.from_file(A100))
+        self.assertGreater(timed.cost.seconds, 0)
+        for dims, mesh, words in (({"frames": 8}, [], "needs the size of its dim 'patches'"),
+                                  ({"frames": 8, "patches": 0}, [], "patches is 0"),
+                                  ({"frames": 8, "patches": 4, "rows": 2}, [], "rows: model .* has no such dim"),
+                                  ({"frames": 8, "patches": 4}, [3, 2], "--mesh 3,2")):
+            with self.assertRaisesRegex(ValueError, words):
+                paradyse.plan_layout(model, 4, dims, mesh=mesh)
+
+    def test_the_checker_and_the_simulator(self):
+        path = self.write("model.toml", LLAMA)
+        model = paradyse.Model.from_folder(path)
+        cluster = paradyse.Cluster.from_file(A100, ranks=8)
+        plan = paradyse.plan_batch(model, [9000, 5000, 400, 20], cluster)
+        out = self.folder / "plan.json"
+        plan.write(out)
+        found = self.json_of("simulate", "--model", path, "--cluster", A100, "--ranks", 8, "--plan", out)
+        simulation = paradyse.simulate(plan, model, cluster)
+        self.assertEqual(simulation.seconds, found["seconds"])
+        self.assertEqual(simulation.tokens, 14_420)
+        self.assertEqual(simulation.bytes_sent, found["bytes_sent"])
+        self.assertEqual(int(simulation.peak_bytes.max()), found["fullest"]["peak_bytes"])
+        self.assertTrue(simulation.fits)
+        self.assertEqual(len(simulation.micro_batches), len(plan.micro_batches))
+        self.assertGreater(paradyse.simulate(plan, model, cluster, additive=True).seconds, simulation.seconds)
+
+        text = json.loads(plan.to_json())
+        text["micro_batches"][0]["groups"][0]["documents"] = [0, 7]
+        wrong = paradyse.check(paradyse.Plan.from_json(json.dumps(text)))
+        bad = self.write("bad.json", json.dumps(text))
+        self.assertEqual(wrong, self.json_of("plan", "check", bad, code=1)["problems"])
+        with self.assertRaisesRegex(ValueError, r"the key 'micro_batch' is not known|did you mean"):
+            paradyse.Plan.from_json(json.dumps({**text, "micro_batch": []}))
+        self.assertEqual(len(paradyse.check(plan, model, memory="1GiB")) > 0, True)
+        with self.assertRaisesRegex(ValueError, "need model"):
+            paradyse.check(plan, memory="1GiB")
+
+
+if __name__ == "__main__":
+    unittest.main()
