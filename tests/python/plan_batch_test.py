@@ -150,21 +150,15 @@ class PlanBatchTest(BatchTest):
             done.set()
 
         thread = threading.Thread(target=plan)
-        begin = time.monotonic()
         thread.start()
-        count = 0
-        longest = 0.0
-        last = begin
+        turns = 0
         while not done.is_set():
             time.sleep(0.001)
-            count += 1
-            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            turns += 1
         thread.join()
-        seconds = last - begin
         self.assertEqual(len(plans), 1)
-        # with the GIL held, this thread would have stood still for all of it
-        self.assertGreater(count, 10, f"{count} turns in {seconds} s")
-        self.assertLess(longest, 0.5 * seconds, f"stood still for {longest} of {seconds} s")
+        # with the GIL held, this thread would have stood still until the plan was there
+        self.assertGreater(turns, 20)
 
 
 if __name__ == "__main__":
