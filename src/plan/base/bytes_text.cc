@@ -26,7 +26,7 @@ std::string bytes_text(std::int64_t bytes) {
 }
 
 std::int64_t parse_bytes(const std::string& text) {
-  static const std::map<std::string, double> kUnits = {
+  static const std::map<std::string, double> units = {
       {"", 1.0},
       {"B", 1.0},
       {"KiB", 1024.0},
@@ -42,8 +42,8 @@ std::int64_t parse_bytes(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string unit(end, text.data() + text.size());
   unit.erase(0, std::min(unit.find_first_not_of(' '), unit.size()));
-  const auto found = kUnits.find(unit);
-  if (error != std::errc{} || found == kUnits.end() || !(number >= 0) ||
+  const auto found = units.find(unit);
+  if (error != std::errc{} || found == units.end() || !(number >= 0) ||
       number * found->second > 9e18) {
     throw std::invalid_argument(
         "'" + text +

@@ -12,14 +12,13 @@
 namespace paradyse {
 namespace {
 
-std::int64_t length_in(std::string_view word, const std::string& source, const char* expected) {
+std::int64_t length_in(const std::string& word, const std::string& source, const char* expected) {
   std::int64_t n = 0;
   const char* const end = word.data() + word.size();
   const auto [stop, error] = std::from_chars(word.data(), end, n);
   if (error != std::errc() || stop != end || n < 1) {
     throw std::invalid_argument(
-        source + ": '" + std::string(word.substr(0, 40)) + "' is not a length; expected " +
-        expected);
+        source + ": '" + word.substr(0, 40) + "' is not a length; expected " + expected);
   }
   return n;
 }
@@ -50,8 +49,8 @@ ListedLengths read_lengths(const std::filesystem::path& file) {
       continue;
     }
     const std::size_t end = line.find_last_not_of(" \t\r") + 1;
-    lengths.tokens.push_back(length_in(
-        std::string_view(line).substr(begin, end - begin), line_of(from, number), kOneALine));
+    lengths.tokens.push_back(
+        length_in(line.substr(begin, end - begin), line_of(from, number), kOneALine));
     lengths.lines.push_back(number);
   }
   if (lengths.tokens.empty()) {
@@ -67,7 +66,7 @@ std::vector<std::int64_t> lengths_on_line(const std::string& line, const std::st
   for (std::size_t at = line.find_first_not_of(kBetween); at != std::string::npos;) {
     const std::size_t end = std::min(line.find_first_of(kBetween, at), line.size());
     lengths.push_back(length_in(
-        std::string_view(line).substr(at, end - at),
+        line.substr(at, end - at),
         source,
         "whole numbers of at least 1, with blanks or commas between them"));
     at = line.find_first_not_of(kBetween, end);
