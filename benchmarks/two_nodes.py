@@ -205,7 +205,7 @@ clips = 0
                         for other, gain in over.items() if other != first))
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
         pathlib.Path(options.out).write_text(json.dumps(
-            {"command": " ".join(["benchmarks/two_nodes.py", "PROGRAM", *sys.argv[2:]]), "version": version,
+            {"command": " ".join(["benchmarks/two_nodes.py", "PROGRAM", "OUT", *(a for a in sys.argv[2:] if a != options.out)]), "version": version,
              "rows_per_s": speeds, "predicted_rows_per_s": predicted, f"{first}_over": over}, indent=1) + "\n")
     finally:
         take_down()
