@@ -11,8 +11,9 @@
 
 namespace paradyse {
 
-// Of `length` tokens each, where weights are whole: what is exchanged before the first and after the
-// last is not measured, so several share it, the more the shorter, since short ones differ most.
+// Of `length` tokens each, where weights are whole: what is exchanged before the first and after
+// the last is not measured, so several share it, the more the shorter, since short ones differ
+// most.
 int micro_batches_of_whole(std::int64_t length);
 
 // Micro-batches to measure, all alike, in one of the rounds.

@@ -363,10 +363,11 @@ class Profiler {
                 std::accumulate(
                     result.micro_batch_seconds.begin(), result.micro_batch_seconds.end(), 0.0));
       }
-      const auto count = static_cast<int>(samples.size());
+      const auto plays = static_cast<int>(samples.size());
+      const auto repeats = plays * static_cast<int>(plan.micro_batches.size());
       more = broadcast_number(
-                 count < plays_of(wish.probe) ||
-                     (count <= kMostRepeats && seconds_since(begin) < probe_seconds_),
+                 plays < plays_of(wish.probe) ||
+                     (repeats <= kMostRepeats && seconds_since(begin) < probe_seconds_),
                  "profile",
                  world) != 0;
     }
