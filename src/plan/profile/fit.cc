@@ -191,27 +191,36 @@ void put_errors(
   }
 }
 
+// The hybrid model goes by lengths, so it is fitted to one way of having weights.
+std::vector<PartProbe> sharded(std::vector<PartProbe> probes) {
+  std::erase_if(probes, [](const PartProbe& probe) { return !probe.reshard_after_backward; });
+  return probes;
+}
+
 // Peak memory: both models, and a row of errors of each.  The published model's join `hybrid`.
 void fit_peaks(
     const Profile& profile, const FitOptions& options, HybridModel& hybrid, Costs& costs) {
   const std::vector<PartProbe> peaks = peak_probes(profile);
   const auto folded = fit_folded_peak(peaks);
   costs.memory_overhead = folded->overhead();
-  const auto published = fit_hybrid(peaks, options, folded);
-  const auto published_unseen = held_out(peaks, [&](std::span<const PartProbe> seen) {
+  const std::vector<PartProbe> as_published = sharded(peaks);
+  const auto published = fit_hybrid(as_published, options, folded);
+  const auto published_unseen = held_out(as_published, [&](std::span<const PartProbe> seen) {
     return fit_hybrid(seen, options, fit_folded_peak(seen));
   });
-  put_errors(peaks, published_unseen, *published);
+  put_errors(as_published, published_unseen, *published);
   hybrid.fits.merge(published->fits);
-  const auto add_row = [&](const TimeModel& model, const std::vector<HeldOut>& unseen) {
-    for (const HeldOutError& row : error_rows(model.name(), peaks, unseen)) {
+  const auto add_row = [&](const TimeModel& model,
+                           const std::vector<PartProbe>& of,
+                           const std::vector<HeldOut>& unseen) {
+    for (const HeldOutError& row : error_rows(model.name(), of, unseen)) {
       if (row.part == kPeakMemory && row.strategy.empty()) {
         costs.errors.push_back(row);
       }
     }
   };
-  add_row(*folded, held_out(peaks, fit_folded_peak));
-  add_row(hybrid, published_unseen);
+  add_row(*folded, peaks, held_out(peaks, fit_folded_peak));
+  add_row(hybrid, as_published, published_unseen);
 }
 
 double overall(const std::vector<HeldOut>& unseen) {
@@ -229,23 +238,21 @@ namespace {
 // `rounds`: what the profile was pooled from.
 Costs fit_pooled(const Profile& profile, const Profile& rounds, const FitOptions& options) {
   const std::vector<PartProbe> probes = measured_parts(profile);
-  // The hybrid model goes by lengths, so it is fitted to one way of having weights.
-  std::vector<PartProbe> sharded = probes;
-  std::erase_if(sharded, [](const PartProbe& probe) { return !probe.reshard_after_backward; });
+  const std::vector<PartProbe> as_published = sharded(probes);
   const Floors step_floors = floors_of(profile.steps, rounds.steps);
   const Rates prior = prior_rates(profile);
   Costs costs{.header = profile.header, .attention_dense_from = attention_dense_from(profile)};
   fit_optimizer(profile, costs);
 
   const auto structured = fit_structured(probes, prior);
-  const auto hybrid = fit_hybrid(sharded, options, structured);
+  const auto hybrid = fit_hybrid(as_published, options, structured);
   const auto structured_unseen = held_out(
       probes, [&](std::span<const PartProbe> seen) { return fit_structured(seen, prior); });
-  const auto hybrid_unseen = held_out(sharded, [&](std::span<const PartProbe> seen) {
+  const auto hybrid_unseen = held_out(as_published, [&](std::span<const PartProbe> seen) {
     return fit_hybrid(seen, options, fit_structured(seen, prior, Pull{}));
   });
   put_errors(probes, structured_unseen, *structured);
-  put_errors(sharded, hybrid_unseen, *hybrid);
+  put_errors(as_published, hybrid_unseen, *hybrid);
   costs.structured = structured;
   costs.hybrid = hybrid;
   const auto add_errors = [&](const TimeModel& model,
@@ -259,7 +266,7 @@ Costs fit_pooled(const Profile& profile, const Profile& rounds, const FitOptions
     }
   };
   add_errors(*structured, probes, structured_unseen);
-  add_errors(*hybrid, sharded, hybrid_unseen);
+  add_errors(*hybrid, as_published, hybrid_unseen);
   fit_peaks(profile, options, *hybrid, costs);
   std::vector<HeldOut> alike = structured_unseen;  // on what the hybrid model is fitted to
   std::erase_if(

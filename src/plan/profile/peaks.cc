@@ -23,7 +23,8 @@ std::vector<PartProbe> peak_probes(const Profile& profile) {
         .strategy = step.attention + "+" + step.mlp,
         .recompute = step.recompute,
         .ranks = step.ranks,
-        .length = step.length});
+        .length = step.length,
+        .reshard_after_backward = step.reshard_after_backward});
     const auto bytes = static_cast<double>(step.peak_bytes);
     peak.seconds[0] = {.median = bytes, .least = bytes, .most = bytes};
     peak.work.phases[0].values[kCounted] = static_cast<double>(step.counted_peak_bytes);
