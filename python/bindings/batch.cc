@@ -49,12 +49,12 @@ BatchPlan planned(
     const Cluster& cluster,
     const std::optional<Memory>& memory,
     const std::string& space,
-    const std::string& planner,
     const std::vector<int>& group_sizes,
     const std::string& weight_domain,
     bool overlap,
     double reserve,
     const std::string& dtype,
+    const std::string& planner,
     std::uint64_t seed,
     double moves,
     int threads,
@@ -96,6 +96,28 @@ std::pair<double, std::string> bound(
   return {least.seconds, least.name};
 }
 
+// Binds what is asked of documents on a cluster: the arguments of request_of(), then `others`.
+template <typename Function, typename... Others>
+void def_on_cluster(
+    nb::module_& module, const char* name, Function function, const Others&... others) {
+  module.def(
+      name,
+      function,
+      "model"_a,
+      "lengths"_a,
+      "cluster"_a,
+      nb::kw_only(),
+      "memory"_a = nb::none(),
+      "space"_a = "flexsp",
+      "group_sizes"_a = std::vector<int>{},
+      "weight_domain"_a = "auto",
+      "overlap"_a = false,
+      "reserve"_a = 0.05,
+      "dtype"_a = "bfloat16",
+      others...,
+      WithoutGil());
+}
+
 }  // namespace
 
 void bind_batch(nb::module_& module) {
@@ -113,45 +135,23 @@ void bind_batch(nb::module_& module) {
           },
           "With waiting and overlap; None: it was not simulated.");
 
-  module.def(
+  def_on_cluster(
+      module,
       "plan_batch",
       planned,
-      "model"_a,
-      "lengths"_a,
-      "cluster"_a,
-      nb::kw_only(),
-      "memory"_a = nb::none(),
-      "space"_a = "flexsp",
       "planner"_a = "fast",
-      "group_sizes"_a = std::vector<int>{},
-      "weight_domain"_a = "auto",
-      "overlap"_a = false,
-      "reserve"_a = 0.05,
-      "dtype"_a = "bfloat16",
       "seed"_a = 1,
       "moves"_a = 1.0,
       "threads"_a = 1,
       "simulate"_a = false,
-      WithoutGil(),
       "Puts documents of these lengths (tokens) into groups of different sizes and micro-batches.  "
       "The arguments are the options of `paradyse plan batch`.  The same arguments give the same "
       "plan, to the last byte, on every machine, so that ranks need not send it to one another.  "
       "Raises NoPlan where a document fits nowhere.");
-  module.def(
+  def_on_cluster(
+      module,
       "bound",
       bound,
-      "model"_a,
-      "lengths"_a,
-      "cluster"_a,
-      nb::kw_only(),
-      "memory"_a = nb::none(),
-      "space"_a = "flexsp",
-      "group_sizes"_a = std::vector<int>{},
-      "weight_domain"_a = "auto",
-      "overlap"_a = false,
-      "reserve"_a = 0.05,
-      "dtype"_a = "bfloat16",
-      WithoutGil(),
       "Seconds that no plan of these documents is below, and the name of the argument.");
 }
 

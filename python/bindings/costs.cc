@@ -105,6 +105,31 @@ Plan plan_step(
   return *std::move(answer.plan);
 }
 
+// Binds what is planned by costs: the arguments of task_of(), then `others`.
+template <typename Function, typename... Others>
+void def_by_costs(
+    nb::module_& module,
+    const char* name,
+    Function function,
+    const char* planned,
+    const Others&... others) {
+  module.def(
+      name,
+      function,
+      "model"_a,
+      nb::arg(planned),
+      nb::kw_only(),
+      "costs"_a,
+      "ranks"_a = nb::none(),
+      "memory"_a = nb::none(),
+      "attention"_a = "auto",
+      "mlp"_a = "auto",
+      "recompute"_a = "auto",
+      "offload"_a = false,
+      others...,
+      WithoutGil());
+}
+
 }  // namespace
 
 void bind_costs(nb::module_& module) {
@@ -116,39 +141,21 @@ void bind_costs(nb::module_& module) {
       .def_prop_ro("transient_bytes", [](const DocumentPlan& self) { return self.bytes.transient; })
       .def_prop_ro("peak_bytes", [](const DocumentPlan& self) { return self.bytes.total(); });
 
-  module.def(
+  def_by_costs(
+      module,
       "plan_document",
       plan_document,
-      "model"_a,
-      "length"_a,
-      nb::kw_only(),
-      "costs"_a,
-      "ranks"_a = nb::none(),
-      "memory"_a = nb::none(),
-      "attention"_a = "auto",
-      "mlp"_a = "auto",
-      "recompute"_a = "auto",
-      "offload"_a = false,
+      "length",
       "planner"_a = "exact",
-      WithoutGil(),
       "What each layer of a model runs for one document of so many tokens on a group.  As "
       "`paradyse plan layers --model --fitted`; ranks: by default those of the costs.");
-  module.def(
+  def_by_costs(
+      module,
       "plan_step",
       plan_step,
-      "model"_a,
-      "lengths"_a,
-      nb::kw_only(),
-      "costs"_a,
-      "ranks"_a = nb::none(),
-      "memory"_a = nb::none(),
-      "attention"_a = "auto",
-      "mlp"_a = "auto",
-      "recompute"_a = "auto",
-      "offload"_a = false,
+      "lengths",
       "layer_planner"_a = "exact",
       "planner"_a = "borders",
-      WithoutGil(),
       "Puts documents of these lengths into groups and micro-batches by measured costs, as "
       "`paradyse train` does.  The arguments are the keys of a run file: planner is "
       "parallel.batch_planner.");
