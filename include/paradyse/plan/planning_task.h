@@ -14,7 +14,7 @@
 
 namespace paradyse {
 
-// Of a rank.
+// What joins ranks of several nodes.
 struct NodeLinks {
   struct Link {
     double bytes_per_second = 0;  // that a rank sends while all of its node do

@@ -59,6 +59,12 @@ void have_weights_whole(Plan& plan) {
   }
 }
 
+// " in groups of 2, whole weights", as far as it is so.
+std::string how_text(int of_group, int ranks, bool whole) {
+  return (of_group == ranks ? "" : fmt::format(" in groups of {}", of_group)) +
+         (whole ? ", whole weights" : "");
+}
+
 // --- language models -----------------------------------------------------------------------------
 
 // Whether groups of `size` ranks can run it, gathering weights from `domain` ranks.
@@ -101,11 +107,7 @@ std::vector<ProfileStep> text_steps(const ProfileRequest& request, const Model& 
             .reshard_after_backward = !whole};
         step.plan = plan_of(cut, layer, length, ranks, request.ranks);
         step.what = fmt::format(
-            "{}, {} tokens{}{}",
-            name(layer),
-            length,
-            ranks == request.ranks ? "" : fmt::format(" in groups of {}", ranks),
-            whole ? ", whole weights" : "");
+            "{}, {} tokens{}", name(layer), length, how_text(ranks, request.ranks, whole));
         if (whole) {
           have_weights_whole(step.plan);
         }
@@ -231,12 +233,7 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
     step.plan.lengths.assign(plan.micro_batches.front().groups.size(), rows);
     step.plan.dims = dims;
     step.what = fmt::format(
-        "{} layout, {}, {}{}{}",
-        layout,
-        level,
-        text_of(dims),
-        ranks == request.ranks ? "" : fmt::format(" in groups of {}", ranks),
-        whole ? ", whole weights" : "");
+        "{} layout, {}, {}{}", layout, level, text_of(dims), how_text(ranks, request.ranks, whole));
     if (whole) {
       have_weights_whole(step.plan);
     }
