@@ -32,8 +32,12 @@ namespace {
 // Where the exact count is above the estimate's, types get so much less room, so often.
 constexpr double kLessRoom = 0.85;
 constexpr int kCounts = 4;
-// A plan that could be faster by less than this is not sought: seeking takes a core from training.
+// A plan of any sizes that could be faster by less than this is not sought: seeking takes a core
+// from training.  One of a single size is, so that none is faster than what is found.
 constexpr double kWorthSeeking = 0.99;
+// Estimates are above what is predicted exactly by less than this, but for what lengths between
+// the rungs of their ladder (layer_costs.h) are read off too high: ranks share few tokens unevenly.
+constexpr double kRounding = 0.998;
 constexpr double kLeastSeconds = 1e-9;
 
 // A type of group before it is one for documents.
@@ -49,14 +53,17 @@ struct Way {
 class Groups {
  public:
   Groups(DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps)
-      : documents_(documents), lengths_(lengths), caps_(caps) {}
+      : documents_(documents), lengths_(lengths), caps_(caps) {
+    for (const LayerCosts::Place& place : LayerCosts::places(lengths)) {
+      surely_.push_back(1 - place.most_above);
+    }
+  }
 
   // `size`: ranks of every group that has documents; 0: any.  None is sought where a bound says
   // that it would not be worth it beside a plan of so many seconds.
   std::optional<Plan> make(int size, double worth_below = std::numeric_limits<double>::infinity()) {
     const std::vector<const Way*> ways = ways_of(size);
-    if (ways.empty() || lengths_.empty() ||
-        area_bound(grouping_task(ways, 1)).seconds > kWorthSeeking * worth_below) {
+    if (ways.empty() || lengths_.empty() || bound(ways, size) > worth_below) {
       return std::nullopt;
     }
     double room = 1;
@@ -81,6 +88,20 @@ class Groups {
   }
 
  private:
+  // Of the seconds of plans that are worth it.  Of one size it has to hold for what is predicted
+  // exactly.  Estimates have all ranks at work at once: beside idle ones a group has more of the
+  // cores, which is no faster for all groups together.
+  [[nodiscard]] double bound(const std::vector<const Way*>& ways, int size) const {
+    if (size == 0) {
+      return area_bound(grouping_task(ways, 1)).seconds / kWorthSeeking;
+    }
+    const PlanningTask& task = documents_.task();
+    const std::vector<double>& least = least_.at(size);
+    const double all = std::accumulate(least.begin(), least.end(), 0.0);
+    const double share = std::min(1.0, static_cast<double>(task.machine.cores) / task.ranks);
+    return kRounding * std::max(share * std::ranges::max(least), all * size / task.ranks);
+  }
+
   [[nodiscard]] bool agreed(const Plan& plan) const {
     const PlanningTask& task = documents_.task();
     return documents_.weights_whole() ||  // nobody waits for other groups
@@ -101,6 +122,8 @@ class Groups {
     };
     const std::vector<DocumentPlans::Room>& rooms = documents_.rooms(ranks, caps_);
     std::vector<std::vector<double>> walls = documents_.walls(rooms, lengths_, ranks);
+    std::vector<double>& least = least_[ranks];
+    least.assign(lengths_.size(), std::numeric_limits<double>::infinity());
     for (std::size_t i = 0; i < rooms.size(); ++i) {
       const auto& [layer, capacity] = rooms[i];
       Way way{
@@ -110,7 +133,10 @@ class Groups {
           .once = documents_.once(layer, ranks).wall,
           .seconds = std::move(walls[i]),
           .total = 0};
-      for (double& seconds : way.seconds) {
+      const double one = std::max(way.once, documents_.estimate(layer, 1, ranks).wall);
+      for (std::size_t d = 0; d < way.seconds.size(); ++d) {
+        double& seconds = way.seconds[d];
+        least[d] = std::min(least[d], std::max(0.0, surely_[d] * seconds - one));
         seconds = std::max(kLeastSeconds, seconds - way.once);
         way.total += seconds;
       }
@@ -209,8 +235,22 @@ class Groups {
   DocumentPlans& documents_;
   const std::vector<std::int64_t>& lengths_;
   Caps caps_;
+  std::vector<double> surely_;            // [document] of what is read off of it, so much at least
   std::map<int, std::vector<Way>> ways_;  // [ranks]
+  // [ranks][document] Seconds in whatever layer, beside what a document of one token takes: those
+  // of a group wait for messages once, and in layers unlike one another for fewer.
+  std::map<int, std::vector<double>> least_;
 };
+
+// Any, and each that groups of one size have.
+std::vector<int> sizes(int ranks) {
+  std::vector<int> found = {0};
+  for (int size = 1; size < ranks; size *= 2) {
+    found.push_back(size);
+  }
+  found.push_back(ranks);
+  return found;
+}
 
 class FlexspPlanner final : public DocumentPlanner {
  public:
@@ -221,10 +261,11 @@ class FlexspPlanner final : public DocumentPlanner {
     Answer best = plan_by_borders(documents(), lengths, caps);
     // Any size, and each alone: what is predicted exactly may differ from what was added up.
     Groups groups(documents(), lengths, caps);
-    for (int size = 0; size <= task().ranks; size = size == 0 ? 1 : 2 * size) {
-      std::optional<Plan> grouped =
-          best.plan ? groups.make(size, best.plan->predicted.seconds.value_or(0))
-                    : groups.make(size);
+    for (const int size : sizes(task().ranks)) {
+      const double worth_below =
+          best.plan ? std::min(best.plan->predicted.seconds.value_or(0), documents().worth_below())
+                    : documents().worth_below();
+      std::optional<Plan> grouped = groups.make(size, worth_below);
       if (grouped && (!best.plan || grouped->predicted.seconds < best.plan->predicted.seconds)) {
         best = {.plan = std::move(grouped), .why_not = {}};
       }

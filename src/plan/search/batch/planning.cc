@@ -57,6 +57,7 @@ BatchPlanner::Answer Planning::faster_of_both(const std::function<BatchPlanner::
   if (always_whole() || !may_leave_weights_whole()) {
     return make();
   }
+  worth_below_ = std::numeric_limits<double>::infinity();
   BatchPlanner::Answer whole;
   {
     const WholeWhile now(*this);
@@ -65,7 +66,11 @@ BatchPlanner::Answer Planning::faster_of_both(const std::function<BatchPlanner::
   if (whole.plan && far_faster(*whole.plan)) {
     return whole;
   }
+  if (whole.plan && whole.plan->predicted.seconds) {
+    worth_below_ = *whole.plan->predicted.seconds;
+  }
   BatchPlanner::Answer each_time = make();
+  worth_below_ = std::numeric_limits<double>::infinity();
   const bool take_whole = whole.plan && (!each_time.plan || whole.plan->predicted.seconds <
                                                                 each_time.plan->predicted.seconds);
   return take_whole ? whole : each_time;

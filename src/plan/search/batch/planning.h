@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "paradyse/plan/batch_planner.h"
@@ -39,6 +40,8 @@ class Planning {
   BatchPlanner::Answer faster_of_both(const std::function<BatchPlanner::Answer()>& make);
   // What is planned now: outside faster_of_both() the one kind where there is no choice.
   [[nodiscard]] bool weights_whole() const { return whole_; }
+  // Seconds of the plan of the other kind, where that is known: none that takes as long is taken.
+  [[nodiscard]] double worth_below() const { return worth_below_; }
   // The least that messages of plans are.
   [[nodiscard]] Messages messages() const;
 
@@ -76,6 +79,7 @@ class Planning {
   PlanningTask task_;
   Correction correction_;
   bool whole_ = false;
+  double worth_below_ = std::numeric_limits<double>::infinity();
   std::int64_t static_bytes_ = 0;
   GroupCosts costs_;
   PlanPrediction prediction_;

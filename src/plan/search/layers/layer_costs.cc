@@ -291,7 +291,10 @@ LayerCosts::Place LayerCosts::place_of(std::int64_t length) {
     while (rung(place.high) <= low) {
       ++place.high;
     }
-    place.share = static_cast<double>(length - low) / static_cast<double>(rung(place.high) - low);
+    const auto between = static_cast<double>(rung(place.high) - low);
+    place.share = static_cast<double>(length - low) / between;
+    // of a cost that grows as the square, the most that any does
+    place.most_above = place.share * (1 - place.share) * std::pow(between / double(length), 2);
   }
   return place;
 }

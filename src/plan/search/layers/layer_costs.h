@@ -124,6 +124,8 @@ struct LayerCosts::Place {
   std::size_t low = 0;
   std::size_t high = 0;
   double share = 0;  // of the way from one to the other
+  double most_above =
+      0;  // what is read off here is above the cost by no more than this share of it
 };
 
 // The cost of a layer's two parts together: what one keeps is there while the other runs.
