@@ -219,6 +219,17 @@ TEST(Structured, KnowsThatCachesEnd) {
 
 // Calls excepted where they spill: the same bytes in more calls are touched in smaller pieces,
 // which stay in the cache.
+// Where a few probes spill a little, what they have by chance is not the price of all that longer
+// documents spill.
+TEST(Structured, AFewSpilledBytesSayLittle) {
+  const TextShape shape = pretend_model(128);
+  for (const std::uint32_t seed : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U}) {
+    const Profile profile = pretend_profile({.noise = 0.2, .seed = seed}, {64, 256, 512}, shape);
+    const auto model = fit_structured(profile.parts, prior_rates(profile));
+    EXPECT_LT(errors_at(*model, {}, {8192}, shape).mean, 0.5) << seed;
+  }
+}
+
 TEST(Structured, RisesStrictlyWithEveryAmount) {
   std::mt19937 random(1);
   for (const Costs* costs : {&exact_costs(), &noisy_costs()}) {

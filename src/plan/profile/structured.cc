@@ -79,6 +79,10 @@ ProfileRows all_phases(const PhaseRows& rows) {
 // Rates are counted in units of the one they are drawn to, or of this share of the prior where that
 // is more: a fit that found next to nothing is not much harder to leave than one that found some.
 constexpr double kLeastUnit = 0.1;
+// Where few probes spill, and those little, noise alone can make the rate of spilled bytes many
+// times too high, which shows at lengths that spill all they touch.  So it is drawn to where it
+// comes from as if such a share of the rows had said that, with the others' noise.
+constexpr double kDoubtOfSpilled = 0.05;
 // No rate falls below this share of its unit: seconds rise with every amount.
 constexpr double kLeastShare = 1e-3;
 
@@ -129,8 +133,16 @@ Rates fit_rates(const ProfileRows& rows, const Rates& towards, double pull, cons
   }
   // The same least squares in as many rows as there are unknowns, which is what is solved often.
   const Eigen::HouseholderQR<MatrixXd> qr(A);
-  const VectorXd turned = (qr.householderQ().transpose() * b).head(unknowns);
-  const MatrixXd small = qr.matrixQR().topRows(unknowns).triangularView<Eigen::Upper>();
+  VectorXd turned = qr.householderQ().transpose() * b;
+  const double noise = turned.tail(n).squaredNorm();  // of all rows, squared
+  MatrixXd small = MatrixXd::Zero(unknowns + 1, unknowns);
+  small.topRows(unknowns) = qr.matrixQR().topRows(unknowns).triangularView<Eigen::Upper>();
+  constexpr auto kSpilled = static_cast<Index>(Rates::kSpilled);
+  const double doubt = std::sqrt(kDoubtOfSpilled * noise);
+  small(unknowns, kSpilled) = doubt;
+  turned(unknowns) =
+      doubt * (towards.values[Rates::kSpilled] / units.values[Rates::kSpilled] - kLeastShare);
+  turned.conservativeResize(unknowns + 1);
   const VectorXd shares = nonnegative_least_squares(small, turned);
   Rates rates;
   for (Index j = 0; j < kRates; ++j) {
