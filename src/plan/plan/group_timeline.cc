@@ -44,13 +44,19 @@ Documents packed(const GroupTask& task, bool causal) {
 }
 
 Timeline timeline(const GroupTask& task, const Model& model) {
+  BuiltParts built;
+  return timeline(task, task.tiles == model.tiles() ? model : with_tiles(model, task.tiles), built);
+}
+
+Timeline timeline(const GroupTask& task, const Model& model, BuiltParts& built) {
   return timeline(
-      task.tiles == model.tiles() ? model : with_tiles(model, task.tiles),
+      model,
       packed(task, model.causal),
       task.weight_domain,
       choices(task.layers),
       task.keep,
-      task.messages);
+      task.messages,
+      built);
 }
 
 GroupTimeline group_timeline(

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "paradyse/plan/plan.h"
+#include "src/plan/strategy/built_parts.h"
 
 namespace paradyse {
 
@@ -37,6 +38,8 @@ GroupTask group_task(const Plan& plan, const PlanGroup& group, bool keep);
 Documents packed(const GroupTask& task, bool causal);
 // Its programs.  Throws std::invalid_argument like timeline().
 Timeline timeline(const GroupTask& task, const Model& model);
+// The same, of a model in the task's tiles; `built`: of groups that differ in layers alone.
+Timeline timeline(const GroupTask& task, const Model& model, BuiltParts& built);
 
 // Whether ranks from `first` to `last` are on several nodes of so many ranks.
 inline bool across_nodes(int first, int last, int ranks_per_node) {

@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/writer.h"
+#include "src/plan/strategy/built_parts.h"
 #include "src/plan/strategy/table.h"
 
 namespace paradyse {
@@ -226,14 +227,24 @@ Timeline timeline(
     std::span<const LayerChoice> layers,
     bool keep,
     Messages messages) {
+  BuiltParts built;  // layers are alike: each distinct choice is built once
+  return timeline(model, documents, domain, layers, keep, messages, built);
+}
+
+Timeline timeline(
+    const Model& model,
+    const Documents& documents,
+    int domain,
+    std::span<const LayerChoice> layers,
+    bool keep,
+    Messages messages,
+    BuiltParts& built) {
   if (static_cast<std::int64_t>(layers.size()) != model.layers) {
     throw std::invalid_argument(
         "a plan for " + std::to_string(layers.size()) + " layers does not fit a model of " +
         std::to_string(model.layers));
   }
   const std::vector<bool> needed = model.needed();
-  // Layers are alike: each distinct choice is built once.
-  std::map<std::pair<const Part*, PartChoice>, Body> built;
   Parts parts(keep, messages);
   for (std::size_t i = 0; i < model.parts.size(); ++i) {
     const auto& [layer, site, part] = model.parts[i];
@@ -242,7 +253,8 @@ Timeline timeline(
     }
     const PartChoice choice = choice_of(model.parts[i], layers);
     Body& made = built[{part.get(), choice}];
-    if (!made) {
+    const bool depends_on_layers = layer < 0 && model.of_samples();  // streams_of_end()
+    if (!made || depends_on_layers) {
       const Task task{
           .part = part,
           .streams = layer < 0 ? streams_of_end(model, i, documents, layers, needed, parts)

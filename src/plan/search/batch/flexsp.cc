@@ -171,7 +171,7 @@ class Groups {
     task.micro_batch_seconds = least;
     for (const Way* way : ways) {
       task.types.push_back(
-          {.name = std::to_string(way->ranks) + " x " + name(way->layer),
+          {.name = std::to_string(way->ranks) + " ranks",
            .ranks = way->ranks,
            .capacity = std::max(
                std::int64_t{1},

@@ -11,6 +11,9 @@
 namespace paradyse {
 namespace {
 
+// Whose parts are kept: a planner tries other layers for groups side by side.
+constexpr std::size_t kGroupsKept = 8;
+
 // Of the slowest rank: what it sends to other nodes takes their links' time.
 double seconds_over(const NodeLinks& links, const std::vector<SentOnce>& sent) {
   double slowest = 0;
@@ -66,8 +69,31 @@ double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) con
   return groups.size() == 1 ? slowest : std::max(slowest, busy / task_.machine.cores);
 }
 
-FoldedGroup PlanPrediction::fold(const GroupTask& group, const std::vector<Seat>& seats) const {
-  const Timeline parts = timeline(group, model_);
+PlanPrediction::Parts& PlanPrediction::parts_of(
+    const GroupTask& group, const std::vector<Seat>& seats) {
+  GroupTask any_layers = group;
+  any_layers.layers.clear();
+  const auto same_seat = [&](const Seat& a, const Seat& b) {
+    return a.across_nodes == b.across_nodes &&
+           (group.weight_domain == 1 || a.domain_rank == b.domain_rank);
+  };
+  const auto known = std::ranges::find_if(parts_, [&](const Parts& one) {
+    return one.group == any_layers && std::ranges::equal(one.seats, seats, same_seat);
+  });
+  if (known != parts_.end()) {
+    return *known;
+  }
+  if (parts_.size() == kGroupsKept) {
+    parts_.pop_front();
+  }
+  return parts_.emplace_back(
+      Parts{.group = std::move(any_layers), .seats = seats, .built = {}, .seconds = {}});
+}
+
+FoldedGroup PlanPrediction::fold(const GroupTask& group, const std::vector<Seat>& seats) {
+  Parts& known = parts_of(group, seats);
+  const Timeline parts = group.tiles == model_.tiles() ? timeline(group, model_, known.built)
+                                                       : timeline(group, model_);
   FoldedGroup folded{.domain = parts.front().program().domain};
   for (const Seat& seat : seats) {
     folded.held.push_back(footprint(parts, seat, task_.precision, 0));
@@ -76,9 +102,13 @@ FoldedGroup PlanPrediction::fold(const GroupTask& group, const std::vector<Seat>
     for (const auto& [body, alike] : bodies(parts)) {
       const ScheduledPart& part = parts[alike.front()];
       const bool of_layer = part.weights >= 0 && part.layer >= 0;  // a move is in no model
+      const auto [seconds, fresh] = known.seconds.try_emplace(body);
+      if (fresh) {
+        seconds->second = {part.body, part_seconds(part, seats)};
+      }
       folded.parts.push_back(
           {.layer = of_layer ? part.layer : -1,
-           .seconds = static_cast<double>(alike.size()) * part_seconds(part, seats)});
+           .seconds = static_cast<double>(alike.size()) * seconds->second.seconds});
     }
     folded.copying = copying_seconds(parts, seats, task_.precision, task_.machine);
   }

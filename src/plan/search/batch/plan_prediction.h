@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -78,7 +79,19 @@ class PlanPrediction {
       const std::vector<Seat>& seats,
       const Correction& correction,
       bool hoped);
-  [[nodiscard]] FoldedGroup fold(const GroupTask& group, const std::vector<Seat>& seats) const;
+  FoldedGroup fold(const GroupTask& group, const std::vector<Seat>& seats);
+  // Of groups that differ in layers alone.
+  struct Parts {
+    struct Seconds {
+      std::shared_ptr<const ScheduledPart::Body> of;  // keeps it, so that no other has its address
+      double seconds = 0;
+    };
+    GroupTask group;
+    std::vector<Seat> seats;
+    BuiltParts built;
+    std::map<const ScheduledPart::Body*, Seconds> seconds;
+  };
+  Parts& parts_of(const GroupTask& group, const std::vector<Seat>& seats);
   // Of programs that gather weights from so many ranks.
   [[nodiscard]] const TimeModel& seconds_from(int domain) const {
     return domain < task_.domain() ? *whole_seconds_ : *seconds_;
@@ -91,6 +104,7 @@ class PlanPrediction {
   std::shared_ptr<const TimeModel> whole_seconds_;
   GroupCosts& costs_;
   FoldedGroups folded_;
+  std::deque<Parts> parts_;                                 // of the last groups that were folded
   std::map<bool, std::vector<std::int64_t>> static_bytes_;  // [whole]; found when first asked for
   mutable std::optional<double> whole_weights_seconds_;     // found when first asked for
 };
