@@ -79,6 +79,21 @@ TEST(Correction, DoubtSpeaksForWhatWasNotTried) {
   EXPECT_NEAR(c.common_factor(), 0.5, 1e-12);
 }
 
+// Unless it may fail where that takes most; of documents that are all as long it has to be there.
+TEST(Correction, NothingIsTriedOnTheLongestDocuments) {
+  Correction c;
+  observe(c, "METP", 1.0, 3);
+  EXPECT_NEAR(c.factor("UlyssesZ", 4, 1000), 1 / 1.1, 1e-12);
+  const std::int64_t before = c.version();
+  c.observe("METP", 4, 9000, 1.0, 1.0);
+  EXPECT_GT(c.version(), before);
+  for (const int ranks : {2, 4}) {
+    EXPECT_NEAR(c.factor("UlyssesZ", ranks, 1000), 1 / 1.1, 1e-12);
+    EXPECT_NEAR(c.factor("UlyssesZ", ranks, 9000), 1.0, 1e-12);
+    EXPECT_NEAR(c.factor("UlyssesZ", ranks, 90000), 1.0, 1e-12);
+  }
+}
+
 // After three steps on the changed machine every factor has moved by as much, that of a strategy
 // which ran long ago and that of one which never did; and back.
 TEST(Correction, MovesWithTheMachine) {

@@ -16,10 +16,11 @@
 //
 // The factor is exp(machine + b(s, p, b)), or a(s, p) for a length that was not measured.  Of a
 // strategy and size that was not, it is exp(machine + common - doubt), doubt = ln(1.1): costs err
-// by so much, so what is as near is worth a try, and once it was tried it is known.  In the same
-// spirit `common` counts whole where it speaks for what was not tried.  Medians (of ratios: the
-// mean of the middle two of an even number), since a step that something else disturbed is any
-// number of times slower.
+// by so much, so what is as near is worth a try, and once it was tried it is known.  Not on the
+// longest documents that were measured, where a try that fails takes most, unless all are as long:
+// there doubt is 0.  In the same spirit `common` counts whole where it speaks for what was not
+// tried.  Medians (of ratios: the mean of the middle two of an even number), since a step that
+// something else disturbed is any number of times slower.
 //
 // So a machine that changes moves all strategies alike, those that were not tried, too; and what is
 // a strategy's own stays, since it was noted over the machine of then.
@@ -28,6 +29,7 @@
 #include <compare>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -90,6 +92,7 @@ class Correction {
   struct Factors {
     double machine = 0;
     double common = 0;
+    int no_tries_from = std::numeric_limits<int>::max();  // log2_bucket()
     std::map<Cell, double> cells = {};
     std::map<Key, double> keys = {};
   };

@@ -95,6 +95,11 @@ Correction::Factors Correction::factors() const {
     own[cell] = std::log(median(ratios));
     medians.push_back(own[cell]);
   }
+  const auto length_of = [](const auto& known) { return known.first.log2_length; };
+  const auto [shortest, longest] = std::ranges::minmax_element(ratios_, {}, length_of);
+  if (length_of(*shortest) < length_of(*longest)) {
+    now.no_tries_from = length_of(*longest);
+  }
   const auto m = static_cast<double>(medians.size());
   now.common = median(std::move(medians));
   now.common *= now.common > 0 ? m / (m + 1) : 1;
@@ -115,7 +120,8 @@ void Correction::publish() {
   Factors now = factors();
   const double by = std::log(kWorthPlanning);
   if (std::abs(now.machine - published_.machine) > std::log(kWorthTelling) ||
-      std::abs(now.common - published_.common) > by || differ(now.cells, published_.cells, by) ||
+      std::abs(now.common - published_.common) > by ||
+      now.no_tries_from != published_.no_tries_from || differ(now.cells, published_.cells, by) ||
       differ(now.keys, published_.keys, by)) {
     published_ = std::move(now);
     ++version_;
@@ -127,7 +133,8 @@ double Correction::factor(
   if (published_.cells.empty()) {
     return common_factor();
   }
-  double own = published_.common - (hoped ? std::log(kDoubt) : 0);
+  const bool worth_a_try = hoped && log2_bucket(longest) < published_.no_tries_from;
+  double own = published_.common - (worth_a_try ? std::log(kDoubt) : 0);
   const auto key = published_.keys.find(Key{strategy, ranks, log2_bucket(longest)});
   const auto cell = published_.cells.find({strategy, ranks});
   if (key != published_.keys.end()) {
