@@ -112,6 +112,22 @@ TEST(TextMatch, AnExcerptIsShortAndPlain) {
   EXPECT_EQ(excerpt(std::string(119, 'x')), '"' + std::string(116, 'x') + "...");
 }
 
+// A stranger's file that nests without end would end the program when it is taken apart.
+TEST(JsonText, DeepNestingIsNoJson) {
+  const auto nested = [](std::size_t deep) {
+    return std::string(deep, '[') + std::string(deep, ']');
+  };
+  for (const auto& parse :
+       {+[](const std::string& text) { json_in(text); },
+        +[](const std::string& text) { ordered_json_in(text); }}) {
+    EXPECT_NO_THROW(parse(nested(60)));
+    EXPECT_THROW(parse(nested(70)), nlohmann::json::exception);
+    EXPECT_THROW(parse(nested(1000000)), nlohmann::json::exception);
+    EXPECT_THROW(parse(std::string(1000000, '[')), nlohmann::json::exception);
+    EXPECT_THROW(parse("{\"a\": " + nested(1000000) + "}"), nlohmann::json::exception);
+  }
+}
+
 // nlohmann's parser takes a NUL byte for the end: what stands behind it would be passed over.
 TEST(JsonText, ANulByteEndsNoText) {
   using namespace std::string_literals;

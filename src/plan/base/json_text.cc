@@ -82,14 +82,28 @@ void no_nul(std::string_view text) {
   }
 }
 
-nlohmann::json json_in(std::string_view text) {
+namespace {
+
+// Nobody's file nests so deep, and what takes a value apart goes as deep as it nests.
+constexpr int kDeepest = 64;
+
+template <typename Value>
+Value parsed(std::string_view text) {
   no_nul(text);
-  return nlohmann::json::parse(text);
+  return Value::parse(text, [](int depth, auto /*event*/, const Value&) {
+    if (depth > kDeepest) {
+      throw nlohmann::json::parse_error::create(
+          101, 0, "nested deeper than " + std::to_string(kDeepest), nullptr);
+    }
+    return true;
+  });
 }
 
+}  // namespace
+
+nlohmann::json json_in(std::string_view text) { return parsed<nlohmann::json>(text); }
 nlohmann::ordered_json ordered_json_in(std::string_view text) {
-  no_nul(text);
-  return nlohmann::ordered_json::parse(text);
+  return parsed<nlohmann::ordered_json>(text);
 }
 
 }  // namespace paradyse

@@ -8,9 +8,9 @@
 
 namespace paradyse {
 
-// What a text says.  Throws nlohmann::json::exception for a text that is no JSON; a NUL byte, at
-// which nlohmann's parser stops as if the text ended there, makes it none.  All that parses JSON
-// calls this, or no_nul() first.
+// What a text says.  Throws nlohmann::json::exception for a text that is no JSON or nests deeper
+// than 64; a NUL byte, at which nlohmann's parser stops as if the text ended there, makes it none.
+// All that parses JSON calls this, or no_nul() first and has a guard of its own.
 nlohmann::json json_in(std::string_view text);
 nlohmann::ordered_json ordered_json_in(std::string_view text);
 void no_nul(std::string_view text);

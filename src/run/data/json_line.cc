@@ -277,12 +277,17 @@ class LineReader {
   LineDocument document(UnusedKeys& unused) const;
 
  private:
-  // As it appears in messages; only there is the line parsed into a tree.
+  // For messages alone; as deep as it may be, for it was gone through, and excerpts are short.
+  [[nodiscard]] json tree() const {
+    no_nul(line_);
+    return json::parse(line_);
+  }
+  // As it appears in messages.
   [[nodiscard]] std::string excerpt_of(const Column& column) const {
-    return excerpt(json_in(line_).at(column.key));
+    return excerpt(tree().at(column.key));
   }
   [[nodiscard]] std::string excerpt_of(const Column& list, std::size_t element) const {
-    return excerpt(json_in(line_).at(list.key).at(element));
+    return excerpt(tree().at(list.key).at(element));
   }
   [[noreturn]] void fail(const std::string& what) const { refuse(where_, what); }
 
@@ -502,7 +507,7 @@ void LineReader::refuse_without_tokens() const {
           key));
     }
   }
-  fail("is " + excerpt(json_in(line_)) + "; " + wanted);
+  fail("is " + excerpt(tree()) + "; " + wanted);
 }
 
 LineDocument LineReader::document(UnusedKeys& unused) const {
@@ -510,7 +515,7 @@ LineDocument LineReader::document(UnusedKeys& unused) const {
   const Column* const labels = columns_.object() ? columns_.given("labels") : nullptr;
   if (options_.labels && (given == nullptr || labels == nullptr)) {
     fail(
-        "is " + excerpt(json_in(line_)) +
+        "is " + excerpt(tree()) +
         "; this model predicts masked tokens: a line takes an object with tokens and labels");
   }
   const Column* const text =
