@@ -243,7 +243,14 @@ struct Watch::Shared {
       sight.wait.reset();
       const Json state = json_in(states[r]);
       if (state.contains("for")) {
-        sight.wait = Wait{state["for"], state["where"], state["what"]};
+        sight.wait = Wait{state.at("for"), state.at("where"), state.at("what")};
+        if (sight.wait->rank < 0 || sight.wait->rank >= size) {
+          throw std::runtime_error(fmt::format(
+              "rank {} is said to wait for rank {} of {}: another program writes there",
+              r,
+              std::exchange(sight.wait, std::nullopt)->rank,
+              size));
+        }
       }
       // Ranks in the same operation that call it by different names wait for each other for ever.
       if (wait && sight.wait && sight.wait->where == wait->where &&
