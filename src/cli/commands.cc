@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <new>
 
 #include <fmt/format.h>
@@ -163,6 +165,29 @@ Accepts writable_file(bool makes_folders) {
     return why.empty() ? why : file + ": " + why;
   };
 }
+
+Accepts replaceable_file(const std::string& what, const std::string& mark) {
+  return [=](std::string& file) -> std::string {
+    if (const std::string why = writable_file()(file); !why.empty() || !writes()) {
+      return why;
+    }
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(file, error)) {
+      return "";  // new, or a pipe or device, of which nothing is lost
+    }
+    std::string begin(4096, '\0');
+    std::ifstream there(file, std::ios::binary);
+    there.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+    begin.resize(static_cast<std::size_t>(there.gcount()));
+    return begin.empty() || begin.find(mark) != std::string::npos
+               ? ""
+               : file + ": exists and is not " + what +
+                     " of paradyse, so it is not replaced; give another file, or move that one "
+                     "away";
+  };
+}
+
+Accepts plan_to_write() { return replaceable_file("a plan", "\"paradyse-plan\""); }
 
 void expect_writable(const std::string& option, const std::string& file, bool makes_folders) {
   const std::string why = writes() ? why_not_writable(file, makes_folders) : "";

@@ -29,6 +29,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Says in the file's metadata what it is.
+constexpr const char* kContents = "gradients of paradyse";
+
 struct GradOptions {
   std::string model;
   bool random_weights = false;
@@ -415,7 +418,12 @@ int grad_on(
   }
   std::optional<SafetensorsWriter> writer;
   if (backend->leads()) {
-    reading([&] { writer.emplace(options.out, tensors); });
+    reading([&] {
+      writer.emplace(
+          options.out,
+          tensors,
+          std::map<std::string, std::string>{{"contents", kContents}, {"format", "pt"}});
+    });
   }
 
   const c10::Device device = device_named(options.backend.device);
@@ -551,8 +559,8 @@ void add_grad(CLI::App& app, Common& common) {
       ->add_option(
           "--out",
           options->out,
-          "Gradients file (safetensors); an existing file is replaced at the end")
-      ->check(writable_file())
+          "Gradients file (safetensors). Only one of an earlier run is replaced, at the end")
+      ->check(replaceable_file("gradients", kContents))
       ->required();
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);

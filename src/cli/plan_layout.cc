@@ -450,7 +450,7 @@ void add_plan_layout(CLI::App& plan, Common& common) {
           "--out",
           options->out,
           "Plan file to write: all layers, with the sharding that each part reads")
-      ->check(writable_file());
+      ->check(plan_to_write());
 }
 
 }  // namespace paradyse::cli

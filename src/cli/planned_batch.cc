@@ -152,7 +152,7 @@ void add_batch_options(Command& command, BatchOptions& options) {
           "With --planner fast: number of threads; the plan does not depend on it")
       ->transform(whole_numbers(1, 1024))
       ->capture_default_str();
-  command.add_option("--out", options.out, "Write the plan file")->check(writable_file());
+  command.add_option("--out", options.out, "Write the plan file")->check(plan_to_write());
   command.add_flag("--explain", options.explain, "Explain what limits the plan's time");
   command.add_flag("--compare", options.compare, "Print what the other planners' plans would take");
   command.add_flag(

@@ -563,7 +563,7 @@ void add_simulate(CLI::App& app, Common& common) {
   command
       ->add_option(
           "--write-cluster", options->write_cluster, "Write the measurement to this cluster file")
-      ->check(writable_file());
+      ->check(replaceable_file("a measured cluster", "# Measured by paradyse"));
   add_backend_options(*command, options->backend);
   command->add_option(
       "--plan", options->plan, "Plan file; it must have as many ranks as the cluster");
@@ -609,7 +609,7 @@ void add_simulate(CLI::App& app, Common& common) {
           "--trace",
           options->trace,
           "Write a Perfetto trace (operations and memory over time) to this file")
-      ->check(writable_file());
+      ->check(replaceable_file("a trace", "\"traceEvents\""));
   command->add_option(
       "--trace-limit", options->trace_limit, "Size limit of the trace file; 0: no limit");
   command
@@ -620,7 +620,7 @@ void add_simulate(CLI::App& app, Common& common) {
   command
       ->add_option(
           "--save-plan", options->save_plan, "Write the plan, or the best one, to this file")
-      ->check(writable_file());
+      ->check(plan_to_write());
 }
 
 }  // namespace paradyse::cli

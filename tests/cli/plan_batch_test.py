@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import pathlib
 import subprocess
 import unittest
 
@@ -217,6 +219,15 @@ class PlanBatchTest(BatchTest):
         said = self.error_of(*self.on_cluster([5], "--memory", "2GiB", ranks=1))
         self.assertIn("leaves no memory for a token on 1 ranks", said)
         self.assertIn("each needs", said)
+
+    def test_only_plans_are_replaced(self):
+        out = self.write("out", "notes")
+        self.assertIn("is not a plan of paradyse", self.error_of(*self.on_cluster([5], "--out", out)))
+        self.assertEqual(pathlib.Path(out).read_text(), "notes")
+        os.remove(out)
+        for lengths in ([5], [7, 8]):
+            self.json_of(*self.on_cluster(lengths, "--out", out))
+            self.assertEqual(json.loads(pathlib.Path(out).read_text())["lengths"], lengths)
 
     def test_bad_files(self):
         model = self.write("m.toml", LLAMA)

@@ -228,6 +228,10 @@ class SimulateTest(ProgramTest):
             "the folder /nowhere is not there; make it, or name another",
             self.error_of("simulate", "--model", DEMO, "--cluster", self.cluster(), "--length", 9, "--attention",
                           "USP", "--trace", "/nowhere/trace.json"))
+        mine = self.write("mine", "notes")
+        for option, what in (("--trace", "a trace"), ("--save-plan", "a plan")):
+            said = self.refused("--length", 9, "--attention", "USP", option, mine)
+            self.assertIn(f"is not {what} of paradyse, so it is not replaced", said)
 
     def test_fewer_tokens_than_ranks(self):
         many = self.cluster([(8, 1e12, 16e9)])
