@@ -7,9 +7,12 @@
 #include <thread>
 #include <utility>
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "paradyse/plan/plan.h"
@@ -992,6 +995,34 @@ TEST(GlooRendezvous, ThatIsNotThereIsNamedInTime) {
             HasSubstr("within 2 s"),
             HasSubstr("Connection refused")));
   }
+}
+
+// The kernel takes connections for a program that accepts none: nobody answers, or hangs up.
+TEST(GlooRendezvous, WhereNobodyAnswersIsNamedInTime) {
+  const int silent = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(address);
+  ASSERT_EQ(::bind(silent, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(::listen(silent, 16), 0);
+  ASSERT_EQ(::getsockname(silent, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  GlooOptions options;
+  options.rank = 1;
+  options.size = 2;
+  options.port = ntohs(address.sin_port);
+  options.patience = milliseconds(1000);
+  try {
+    gloo_backend(options);
+    ADD_FAILURE() << "met somebody";
+  } catch (const CommunicatorError& error) {
+    EXPECT_THAT(
+        error.what(),
+        AllOf(
+            HasSubstr("could not reach the rendezvous at 127.0.0.1:"),
+            HasSubstr("does not answer as a rendezvous does")));
+  }
+  ::close(silent);
 }
 
 TEST(GlooRendezvous, BadNamesAreRefused) {

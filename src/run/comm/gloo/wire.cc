@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <exception>
+#include <future>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -24,6 +26,9 @@ namespace paradyse::gloo {
 namespace {
 
 using std::chrono::milliseconds;
+
+// What a rendezvous that was reached may take to answer, beside.
+constexpr milliseconds kAnswer(2000);
 
 // c10::Error would be taken for a fault of the program; its message ends in a stack trace.
 template <typename Body>
@@ -217,8 +222,22 @@ std::shared_ptr<Store> serve_store(const std::string& host, int port) {
   return make_store(host, port, std::chrono::seconds(10), true);
 }
 
+// c10d's client waits for ever for the first answer of who listens there and says nothing.
 std::shared_ptr<Store> reach_store(const std::string& host, int port, milliseconds patience) {
-  return make_store(host, port, patience, false);
+  block_sigpipe();
+  std::promise<std::shared_ptr<Store>> reached;
+  std::future<std::shared_ptr<Store>> store = reached.get_future();
+  std::thread([=, reached = std::move(reached)]() mutable {
+    try {
+      reached.set_value(make_store(host, port, patience, false));
+    } catch (...) {
+      reached.set_exception(std::current_exception());
+    }
+  }).detach();
+  if (store.wait_for(patience + kAnswer) != std::future_status::ready) {
+    throw std::runtime_error("who listens there does not answer as a rendezvous does");
+  }
+  return store.get();
 }
 
 std::shared_ptr<Store> with_prefix(std::shared_ptr<Store> store, const std::string& prefix) {
