@@ -74,7 +74,8 @@ class Anything:
 
 def import_openfold(root):
     bare_packages(root, ["openfold", "openfold.model", "openfold.utils", "openfold.utils.kernel"])
-    stand_in("openfold.utils.kernel.attention_core", attention_core=None)
+    core = lambda q, k, v, *biases: torch.softmax(q @ k.mT + sum(b for b in biases if b is not None), -1) @ v
+    stand_in("openfold.utils.kernel.attention_core", attention_core=core)
     for name in ("all_atom_multimer", "feats", "loss"):
         has_anything(stand_in("openfold.utils." + name))
     sys.modules["openfold.utils"].all_atom_multimer = Anything()
@@ -104,13 +105,24 @@ class OpenFold(nn.Module):
         if "c_s" not in c:
             del stack.linear  # the single representation, which no loss here depends on
         self.evoformer = stack
+        if c.get("no_extra_blocks"):
+            # Means over a column are of all its rows: what is added to their number, 1e-8, is left out.
+            common.update(no_heads_msa=c["no_heads_extra"], c_hidden_opm=c["c_hidden_opm_extra"], eps=0)
+            self.extra_msa_embedder = openfold.embedders.ExtraMSAEmbedder(25, c["c_e"])
+            self.extra_msa_stack = openfold.evoformer.ExtraMSAStack(
+                c_m=c["c_e"], c_hidden_msa_att=c["c_hidden_extra"], no_blocks=c["no_extra_blocks"], ckpt=False,
+                **common)
         self.aux_heads = nn.Module()
         self.aux_heads.masked_msa = openfold.heads.MaskedMSAHead(c["c_m"], 23)
 
-    def forward(self, target, index, msa, msa_mask=None, pair_mask=None):
+    def forward(self, target, index, msa, msa_mask=None, pair_mask=None, extra=None):
         m, z = self.input_embedder(target, index, msa)
         msa_mask = torch.ones(m.shape[:-1]).to(m) if msa_mask is None else msa_mask
         pair_mask = torch.ones(z.shape[:-1]).to(z) if pair_mask is None else pair_mask
+        if extra is not None:
+            e = self.extra_msa_embedder(extra)
+            for block in self.extra_msa_stack.blocks:
+                e, z = block(e, z, torch.ones(e.shape[:-1]).to(e), pair_mask, _mask_trans=False)
         for block in self.evoformer.blocks:
             m, z = block(m, z, msa_mask, pair_mask, _mask_trans=False)
         return self.aux_heads.masked_msa(m)
@@ -199,13 +211,24 @@ SMALL_OPENFOLD = {
     "c_hidden_pair_att": 3, "c_hidden_opm": 2, "c_hidden_mul": 3, "transition_n": 2, "is_multimer": False}
 
 
+# Two blocks for extra sequences, so that what the first makes of them is read; a trunk of one.
+SMALL_EXTRA = SMALL_OPENFOLD | {
+    "no_blocks": 1, "no_extra_blocks": 2, "c_e": 4, "no_heads_extra": 2, "c_hidden_extra": 3, "c_hidden_opm_extra": 3}
+
+
 def openfold_golden(openfold):
     published = dict(c_m=256, c_z=128, c_s=384, no_heads_msa=8, no_heads_pair=4, c_hidden=32, c_hidden_opm=32,
-                     c_hidden_mul=128, c_hidden_pair_att=32, transition_n=4, no_blocks=1, is_multimer=False)
+                     c_hidden_mul=128, c_hidden_pair_att=32, transition_n=4, no_blocks=1, is_multimer=False,
+                     no_extra_blocks=1, c_e=64, no_heads_extra=8, c_hidden_extra=8, c_hidden_opm_extra=32)
     torch.manual_seed(1)
     write_names(GOLDEN / "names_openfold.txt", OpenFold(openfold, published))
-    model = OpenFold(openfold, SMALL_OPENFOLD).double().eval()
-    randomise(model, 5)
+    small_openfold_golden(openfold, "grid_openfold", SMALL_OPENFOLD, seed=5)
+    small_openfold_golden(openfold, "grid_openfold_extra", SMALL_EXTRA, seed=8)
+
+
+def small_openfold_golden(openfold, name, config, seed):
+    model = OpenFold(openfold, config).double().eval()
+    randomise(model, seed)
     samples, sums, scored = [], [], 0
     for sequences, residues in ((3, 4), (2, 5)):
         target = F.one_hot(torch.randint(1, 22, (residues,)), 22).double()
@@ -213,7 +236,8 @@ def openfold_golden(openfold):
         msa = torch.randn(sequences, residues, 49, dtype=torch.float64)
         labels = torch.where(torch.rand(sequences, residues) < 0.5, torch.randint(0, 23, (sequences, residues)), -1)
         labels[0, 0] = 7
-        logits = model(target, index.double(), msa)
+        extra = torch.randn(2 * sequences, residues, 25, dtype=torch.float64) if "c_e" in config else None
+        logits = model(target, index.double(), msa, extra=extra)
         sums.append(F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1, reduction="sum"))
         scored += int((labels >= 0).sum())
         of_pair = lambda dim: target.unsqueeze(dim).expand(residues, residues, 22)
@@ -221,8 +245,8 @@ def openfold_golden(openfold):
         samples.append({
             "msa": torch.cat([target.unsqueeze(0).expand(sequences, -1, -1), msa], -1),
             "pair": torch.cat([of_pair(1), of_pair(0), places], -1),
-            "labels": labels.flatten().to(torch.int32)})
-    write_golden("grid_openfold", SMALL_OPENFOLD, model, samples, sums, scored, dict(model.named_parameters()))
+            "labels": labels.flatten().to(torch.int32)} | ({} if extra is None else {"extra_msa": extra}))
+    write_golden(name, config, model, samples, sums, scored, dict(model.named_parameters()))
 
 
 def masked_openfold_golden(openfold):
@@ -302,12 +326,13 @@ def open_sora_golden(stdit3):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--openfold", type=Path, required=True)
-    parser.add_argument("--open-sora", type=Path, required=True)
+    parser.add_argument("--open-sora", type=Path, help="without it, only OpenFold's")
     args = parser.parse_args()
     openfold = import_openfold(args.openfold)
     openfold_golden(openfold)
     masked_openfold_golden(openfold)
-    open_sora_golden(import_open_sora(args.open_sora))
+    if args.open_sora:
+        open_sora_golden(import_open_sora(args.open_sora))
 
 
 if __name__ == "__main__":

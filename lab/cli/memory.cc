@@ -37,6 +37,7 @@ constexpr Size kSizes[] = {
     {"tokens", &GridOptions::tokens, 64, 64},
     {"text", &GridOptions::text, 16, 16},
     {"sequences", &GridOptions::sequences, 64, 64},
+    {"extra_sequences", &GridOptions::extra_sequences, 128, 128},
     {"residues", &GridOptions::residues, 96, 96}};
 
 MemoryRequest request_of(const MemoryOptions& options) {

@@ -1,5 +1,6 @@
 // paradyse grad: loss and every gradient of one batch, to hold against another framework.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -303,12 +304,15 @@ Question sample_question(
         "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
   const bool of_text = std::ranges::any_of(options.settings, [](const std::string& setting) {
-    return !setting.starts_with("data.protein=") && !setting.starts_with("data.masked_residues=");
+    return std::ranges::none_of(
+        std::array{
+            "data.protein=", "data.masked_residues=", "data.sequences=", "data.extra_sequences="},
+        [&](const char* of_samples) { return setting.starts_with(of_samples); });
   });
   if (of_text || options.bytes) {
     throw std::invalid_argument(fmt::format(
-        "a model of type {} takes files of --data; --bytes, and --set but of data.protein and "
-        "data.masked_residues, are for language models",
+        "a model of type {} takes files of --data; --bytes, and --set but of data.protein, "
+        "data.masked_residues, data.sequences and data.extra_sequences, are for language models",
         model.family));
   }
   const RunConfig config = load_config("", options.settings).config;
@@ -317,7 +321,9 @@ Question sample_question(
         {options.data.begin(), options.data.end()},
         model,
         {.surely_protein = config.data.protein,
-         .masked = masked_residues(config.data.masked_residues)});
+         .masked = masked_residues(config.data.masked_residues),
+         .sequences = config.data.sequences,
+         .extra_sequences = config.data.extra_sequences});
   });
   Question question{
       .folder = input.folder,

@@ -25,6 +25,7 @@ constexpr DimOption kDims[] = {
     {"frames", "--frames", &GridOptions::frames},
     {"text", "--text-tokens", &GridOptions::text},
     {"sequences", "--sequences", &GridOptions::sequences},
+    {"extra_sequences", "--extra-sequences", &GridOptions::extra_sequences},
     {"residues", "--residues", &GridOptions::residues},
     {"i", "--residues", &GridOptions::residues},
     {"j", "--residues", &GridOptions::residues}};
@@ -120,6 +121,10 @@ void add_grid_options(Command& command, GridOptions& options) {
   size("--tokens", options.tokens, "Patches of a frame, or tokens of a document");
   size("--text-tokens", options.text, "Tokens of a caption, if the model has caption_channels");
   size("--sequences", options.sequences, "Sequences of an alignment");
+  size(
+      "--extra-sequences",
+      options.extra_sequences,
+      "Sequences of an alignment beyond those, if the model has no_extra_blocks");
   size("--residues", options.residues, "Residues of a sequence");
   size("--width", options.width, "Hidden width instead of the model's");
   command

@@ -21,6 +21,7 @@ struct GridOptions {
   std::int64_t tokens = 0;
   std::int64_t text = 0;
   std::int64_t sequences = 0;
+  std::int64_t extra_sequences = 0;
   std::int64_t residues = 0;
   std::int64_t width = 0;
   double kv_ratio = 0;

@@ -90,6 +90,19 @@ inline std::vector<GridModel> grid_models() {
   protein.pair_head_dim = 12;
   all.push_back({.name = "extra_msa", .shape = protein, .dims = alignment});
   all.back().dims["sequences"] = 50;
+  protein = test::with_extra_blocks(
+      {.blocks = 2,
+       .msa_hidden = 48,
+       .pair_hidden = 40,
+       .msa_heads = 6,
+       .pair_heads = 5,
+       .head_dim = 8,
+       .outer_channels = 12,
+       .triangle_channels = 42},
+      1);
+  protein.extra_hidden = 24;
+  all.push_back({.name = "openfold_extra", .shape = protein, .dims = alignment});
+  all.back().dims["extra_sequences"] = 50;
   return all;
 }
 

@@ -127,11 +127,11 @@ TEST(OwnFamily, IsRefusedWhereANameIsTaken) {
 TEST(OwnFamily, IsTakenAway) {
   add_weather_once();
   EXPECT_THROW(remove_model_family("stdit"), std::invalid_argument);
-  EXPECT_EQ(layer_parts("weather").size(), 3U);
+  EXPECT_EQ(layer_kinds("weather").front().size(), 3U);
   add_model_family({.name = "sea", .types = {"sea"}, .variants = {}});
   remove_model_family("sea");
   EXPECT_THROW(remove_model_family("sea"), std::invalid_argument);
-  EXPECT_EQ(layer_parts("weather").size(), 3U);
+  EXPECT_EQ(layer_kinds("weather").front().size(), 3U);
 }
 
 }  // namespace

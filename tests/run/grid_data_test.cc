@@ -1,6 +1,7 @@
 // Frames and alignments as files: what samples they become, and what is refused, by place.
 #include "src/run/data/grid_data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -22,6 +23,7 @@
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
+#include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -267,6 +269,110 @@ TEST(Alignments, HaveSizesOfTheirOwn) {
   for (std::size_t a = 0; a < 2; ++a) {
     EXPECT_NO_THROW(check_sample(samples[a], evoformer_model({.blocks = 1}), data.sizes.dims[a]));
   }
+}
+
+// [row] letters of features that begin with their class.
+std::vector<std::vector<std::int64_t>> letters_in(const at::Tensor& features) {
+  const at::Tensor classes = features.narrow(2, 0, kMsaClasses).argmax(2);
+  std::vector<std::vector<std::int64_t>> rows;
+  for (std::int64_t i = 0; i < classes.size(0); ++i) {
+    std::vector<std::int64_t>& row = rows.emplace_back();
+    for (std::int64_t j = 0; j < classes.size(1); ++j) {
+      row.push_back(classes[i][j].item<std::int64_t>());
+    }
+  }
+  return rows;
+}
+
+// Rows beyond the MSA are the extra ones, and each counts in the cluster of the row that it agrees
+// with most, here found once more.
+TEST(Alignments, HaveExtraSequencesInClusters) {
+  const File file("extra.a3m");
+  std::ofstream(file.path) << ">a\nACDEFG\n>b\nACDKLM\n>c\nACkDEF-\n>d\n-CDKLM\n>e\nVCDKLM\n";
+  const Alignment whole = read_alignment_file(file.path).at(0);
+  const SampleFile data = read_alignments(file.path, true, {.sequences = 2, .extra_sequences = 9});
+  EXPECT_EQ(data.sizes.lengths.front(), 12);
+  EXPECT_EQ(data.sizes.dims.front().at("extra_sequences"), 3);
+  const Model model = test::with_extra_blocks(test::small_evoformer(1), 1);
+  std::set<std::vector<std::int64_t>> seconds;
+  for (std::uint64_t draw = 0; draw < 12; ++draw) {
+    const Sample sample = data.sample(0, 3, draw);
+    EXPECT_NO_THROW(check_sample(sample, model, data.sizes.dims.front()));
+    const at::Tensor msa =
+        sample.inputs.at("msa").whole().narrow(2, kTargetFeatures, kLetterFeatures);
+    const at::Tensor extra = sample.inputs.at("extra_msa").whole();
+    const auto seen = letters_in(msa);
+    at::Tensor counts = msa.narrow(2, 0, kMsaClasses).clone();
+    at::Tensor deletions = at::zeros({2, 6}, at::kDouble);
+    at::Tensor members = at::ones({2}, at::kDouble);
+    std::set<std::size_t> left = {1, 2, 3, 4};
+    const auto rows = letters_in(extra);
+    for (std::size_t e = 0; e < rows.size(); ++e) {
+      const auto row = std::ranges::find_if(
+          left, [&](std::size_t i) { return std::ranges::equal(whole.letters[i], rows[e]); });
+      ASSERT_NE(row, left.end());
+      std::vector<int> agreeing;
+      for (const auto& of_msa : seen) {
+        int same = 0;
+        for (std::size_t j = 0; j < 6; ++j) {
+          same += of_msa[j] == rows[e][j] && of_msa[j] != 21 && of_msa[j] != 22 ? 1 : 0;
+        }
+        agreeing.push_back(same);
+      }
+      const std::int64_t cluster = agreeing[1] > agreeing[0] ? 1 : 0;
+      members[cluster] += 1;
+      for (std::int64_t j = 0; j < 6; ++j) {
+        counts[cluster][j][rows[e][idx(j)]] += 1;
+        deletions[cluster][j] += whole.deletions[*row][idx(j)];
+        const double deleted = whole.deletions[*row][idx(j)];
+        EXPECT_EQ(extra[idx(e)][j][23].item<double>(), deleted > 0 ? 1 : 0);
+        EXPECT_NEAR(extra[idx(e)][j][24].item<double>(), std::atan(deleted / 3) * 2 / M_PI, 1e-15);
+      }
+      left.erase(row);
+    }
+    ASSERT_EQ(left.size(), 1U);
+    seconds.insert({static_cast<std::int64_t>(*left.begin())});
+    for (std::int64_t j = 0; j < 6; ++j) {
+      deletions[1][j] += whole.deletions[*left.begin()][idx(j)];
+    }
+    const at::Tensor profile = msa.narrow(2, kMsaClasses + 2, kMsaClasses);
+    EXPECT_TRUE(at::allclose(profile, counts / members.view({2, 1, 1}), 1e-12, 1e-12));
+    EXPECT_TRUE(at::allclose(
+        msa.select(2, kLetterFeatures - 1),
+        at::atan(deletions / members.view({2, 1}) / 3) * (2 / M_PI),
+        1e-12,
+        1e-12));
+  }
+  EXPECT_GE(seconds.size(), 3U);  // which row is the other of the MSA is drawn
+}
+
+TEST(Alignments, HaveSoManyExtraSequencesAsTheModelTakes) {
+  const File file("extra.a3m");
+  std::ofstream(file.path) << ">a\nACDEFG\n>b\nACDKLM\n>c\nVCDKLM\n";
+  const auto extra = [&](std::int64_t sequences, std::int64_t most) {
+    return read_alignments(file.path, true, {.sequences = sequences, .extra_sequences = most})
+        .sizes.dims.front()
+        .at("extra_sequences");
+  };
+  EXPECT_EQ(extra(1, 9), 2);
+  EXPECT_EQ(extra(1, 1), 1);
+  EXPECT_EQ(extra(0, 9), 1);
+  // of none the first row is there once more, and nothing else is drawn than without
+  const SampleFile none = read_alignments(file.path, true, {.extra_sequences = 9});
+  const Sample sample = none.sample(0, 3, 0);
+  EXPECT_EQ(
+      letters_in(sample.inputs.at("extra_msa").whole()).at(0),
+      (std::vector<std::int64_t>{0, 4, 3, 6, 13, 7}));
+  EXPECT_TRUE(at::equal(
+      sample.inputs.at("msa").whole(),
+      read_alignments(file.path, true).sample(0, 3, 0).inputs.at("msa").whole()));
+  // by the model, and not where it has no stack for them
+  const Model model = test::with_extra_blocks(test::small_evoformer(1), 1);
+  EXPECT_TRUE(read_grid_data({file.path}, model).sizes().dims.front().contains("extra_sequences"));
+  EXPECT_FALSE(read_grid_data({file.path}, test::in_openfold(test::small_evoformer(1)))
+                   .sizes()
+                   .dims.front()
+                   .contains("extra_sequences"));
 }
 
 TEST(Alignments, AreReadAlike) {
@@ -729,7 +835,8 @@ TEST(SampleMemory, NamesTheLargestThatFits) {
     }
     return std::string();
   };
-  const auto room = static_cast<std::int64_t>(alignment_sample_bytes(4, 100));
+  const auto room =
+      static_cast<std::int64_t>(alignment_sample_bytes({.sequences = 4, .residues = 100}));
   EXPECT_EQ(refused(4, 100, room), "");
   EXPECT_THAT(refused(4, 200, room), HasSubstr("at most 100 residues"));
   EXPECT_THAT(refused(9, 100, room), HasSubstr("at most 4 sequences"));

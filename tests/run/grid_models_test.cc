@@ -66,6 +66,18 @@ std::vector<Subject> subjects() {
       {.name = "extra MSA",
        .shape = test::small_extra_msa(2),
        .dims = {{"sequences", 7}, {"residues", 3}, {"i", 3}, {"j", 3}}});
+  all.push_back(
+      {.name = "OpenFold with extra blocks",
+       .shape = test::with_extra_blocks(protein, 2),
+       .dims = {{"sequences", 3}, {"extra_sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}});
+  EvoformerShape extra_first = test::with_extra_blocks(test::small_evoformer(1), 1);
+  extra_first.multimer = true;
+  extra_first.msa_dropout = 0.15;
+  extra_first.pair_dropout = 0.25;
+  all.push_back(
+      {.name = "multimer with extra blocks and dropout",
+       .shape = extra_first,
+       .dims = {{"sequences", 5}, {"extra_sequences", 2}, {"residues", 3}, {"i", 3}, {"j", 3}}});
   EvoformerShape dropping = protein;
   dropping.msa_dropout = 0.15;
   dropping.pair_dropout = 0.25;
@@ -139,7 +151,7 @@ PartChoice random_choice(
 Plan random_plan(const Subject& subject, const Model& model, int ranks, std::mt19937& random) {
   std::int64_t rows = 1;
   for (const auto& [dim, size] : subject.dims) {
-    rows *= dim == "i" || dim == "j" || dim == "text" ? 1 : size;
+    rows *= dim == "i" || dim == "j" || dim == "text" || dim == "extra_sequences" ? 1 : size;
   }
   Plan plan;
   plan.layers = model.layers;
@@ -237,12 +249,20 @@ TEST(GridModels, EqualTheReferenceOnSamplesOfUnlikeSizes) {
   const auto protein = [](std::int64_t s, std::int64_t r) {
     return DimSizes{{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}};
   };
+  const auto with_extra = [&](std::int64_t s, std::int64_t r, std::int64_t extra) {
+    DimSizes dims = protein(s, r);
+    dims["extra_sequences"] = extra;
+    return dims;
+  };
   for (const auto& [shape, batch] : std::vector<std::pair<Model, BatchSizes>>{
            {test::with_text(test::small_stdit(2)),
             {.lengths = {12, 12, 15, 12},
              .dims = {video(4, 5), video(4, 1), video(5, 2), video(4, 5)}}},
            {test::small_extra_msa(2),
-            {.lengths = {15, 8, 15}, .dims = {protein(5, 3), protein(2, 4), protein(3, 5)}}}}) {
+            {.lengths = {15, 8, 15}, .dims = {protein(5, 3), protein(2, 4), protein(3, 5)}}},
+           {test::with_extra_blocks(test::small_evoformer(1), 1),
+            {.lengths = {9, 8, 9},
+             .dims = {with_extra(3, 3, 7), with_extra(2, 4, 1), with_extra(3, 3, 2)}}}}) {
     const Model model = shape;
     std::vector<Sample> samples;
     for (const DimSizes& dims : batch.dims) {

@@ -85,6 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
         "grid_multimer",
         "grid_extra_msa",
         "grid_openfold",
+        "grid_openfold_extra",
         "grid_openfold_masked"),
     [](const auto& of) { return std::string(of.param); });
 

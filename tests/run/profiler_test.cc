@@ -259,7 +259,7 @@ TEST(Profiler, MeasuresPartsOfVideoAndProteinModels) {
     for (const PartProbe& part : found.parts) {
       parts.insert(part.part);
     }
-    for (const std::string& part : layer_parts(shape.name)) {
+    for (const std::string& part : layer_kinds(shape.name).front()) {
       EXPECT_TRUE(parts.contains(part)) << part;
     }
     EXPECT_TRUE(parts.contains("move") && parts.contains("rest") && parts.contains("optimizer"));

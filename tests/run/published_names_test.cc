@@ -115,6 +115,11 @@ void expect_as_published(const Model& model, const std::string& file) {
 }
 
 TEST(PublishedNames, OfOpenFold) {
+  expect_as_published(
+      EvoformerShape{.blocks = 1, .openfold = true, .extra_blocks = 1}, "names_openfold.txt");
+}
+
+TEST(PublishedNames, OfOpenFoldsTrunkAlone) {
   expect_as_published(EvoformerShape{.blocks = 1, .openfold = true}, "names_openfold.txt");
 }
 
@@ -154,7 +159,9 @@ class PublishedFiles : public testing::Test {
 // Weights come back from any ranks as they were read, tensors that parts share included.
 TEST_F(PublishedFiles, ComeBackAsTheyWere) {
   for (const Model& model :
-       {Model(test::small_stdit3(2)), Model(test::in_openfold(test::small_evoformer(2)))}) {
+       {Model(test::small_stdit3(2)),
+        Model(test::in_openfold(test::small_evoformer(2))),
+        Model(test::with_extra_blocks(test::small_evoformer(2), 2))}) {
     Weights weights;
     for (const auto& [name, tensor] : test::random_weights(model, 3)) {
       weights[name] = tensor.to(at::kFloat);
@@ -174,7 +181,9 @@ TEST_F(PublishedFiles, ComeBackAsTheyWere) {
 // Numbers that weights begin with are a function of seed, name and place.
 TEST_F(PublishedFiles, BeginAlikeOnAnyRanks) {
   for (const Model& model :
-       {Model(test::small_stdit3(2)), Model(test::in_openfold(test::small_evoformer(2)))}) {
+       {Model(test::small_stdit3(2)),
+        Model(test::in_openfold(test::small_evoformer(2))),
+        Model(test::with_extra_blocks(test::small_evoformer(2), 2))}) {
     const auto begun = [&](int ranks) {
       return collected(model, ranks, [](Parameters& parameters) { parameters.initialize(4); });
     };
@@ -187,6 +196,7 @@ TEST_F(PublishedFiles, BeginAlikeOnAnyRanks) {
 
 // As OpenFold's first checkpoints have them, with all the rest of the model, in a few words.
 TEST_F(PublishedFiles, OfOlderOpenFoldAreRead) {
+  // with the stack of extra sequences among the rest of the model
   const Model model = test::in_openfold(test::small_evoformer(1));
   Weights weights;
   Weights older;
@@ -225,6 +235,72 @@ TEST_F(PublishedFiles, OfOlderOpenFoldAreRead) {
   const Weights back = collected(model, 2, [&](Parameters& parameters) { read.fill(parameters); });
   for (const auto& [name, tensor] : weights) {
     EXPECT_TRUE(at::equal(back.at(name), tensor)) << name;
+  }
+}
+
+// With the stack of extra sequences, of which the second block is the model's third layer.
+TEST_F(PublishedFiles, OfOlderOpenFoldAreReadWithExtraBlocks) {
+  const Model model = test::with_extra_blocks(test::small_evoformer(1), 2);
+  Weights weights;
+  Weights older;
+  for (const auto& [name, tensor] : test::random_weights(model, 3)) {
+    weights[name] = tensor.to(at::kFloat);
+    std::string before = name;
+    for (const auto& [now, then] : model.other_names.older) {
+      if (const std::size_t at = before.find(now); at != std::string::npos) {
+        before.replace(at, now.size(), then);
+      }
+    }
+    older[before] = weights[name];
+  }
+  EXPECT_TRUE(older.contains("extra_msa_embedder.linear.weight"));
+  EXPECT_TRUE(older.contains("extra_msa_stack.blocks.1.core.tri_mul_out.linear_g.weight"));
+  EXPECT_TRUE(
+      older.contains("extra_msa_stack.blocks.1.msa_att_col.global_attention.linear_k.weight"));
+  EXPECT_TRUE(older.contains("evoformer.blocks.0.core.outer_product_mean.linear_1.weight"));
+  EXPECT_FALSE(older.contains("evoformer.blocks.1.core.outer_product_mean.linear_1.weight"));
+  const ModelWeights read = opened(model, older);
+  const Weights back = collected(model, 3, [&](Parameters& parameters) { read.fill(parameters); });
+  ASSERT_EQ(back.size(), weights.size());
+  for (const auto& [name, tensor] : weights) {
+    EXPECT_TRUE(at::equal(back.at(name), tensor)) << name;
+  }
+}
+
+// A configuration that does not speak of extra blocks is what it was before there were any.
+TEST(OpenFoldModels, HaveExtraBlocksWhereTheyAreAskedFor) {
+  const auto shape_of = [](const std::string& more) {
+    return evoformer_shape(
+        model_from_config(R"({"model_type": "openfold")" + more + "}", "a test"));
+  };
+  const EvoformerShape plain = shape_of("");
+  EXPECT_EQ(plain.extra_blocks, 0);
+  EXPECT_EQ(fingerprint(plain), fingerprint(shape_of(R"(, "no_extra_blocks": 0)")));
+  EXPECT_FALSE(config_of(plain).contains("no_extra_blocks"));
+  EXPECT_EQ(architecture(plain), "evoformer");
+  const EvoformerShape extra = shape_of(R"(, "no_extra_blocks": 4)");
+  EXPECT_EQ(architecture(extra), "evoformer-extra");
+  EXPECT_NE(fingerprint(plain), fingerprint(extra));
+  EXPECT_NE(fingerprint(extra), fingerprint(shape_of(R"(, "no_extra_blocks": 4, "c_e": 32)")));
+  EXPECT_EQ(evoformer_shape(model_from_config(config_of(extra).dump(), "a test")), extra);
+  const Model model = extra;
+  EXPECT_EQ(model.layers, 52);
+  ASSERT_EQ(model.stacks().size(), 2U);
+  EXPECT_EQ(model.stacks()[1].first, 4);
+  EXPECT_EQ(with_layers(model, 52).sha256, model.sha256);
+  EXPECT_EQ(with_layers(model, 2).stacks().size(), 2U);
+  EXPECT_EQ(with_layers(model, 1).layers, 2);
+  for (const auto& [config, what] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"model_type": "openfold", "c_e": 32})", "no_extra_blocks"},
+           {R"({"model_type": "evoformer", "no_extra_blocks": 4})", "no_extra_blocks"},
+           {R"({"model_type": "openfold", "no_extra_blocks": 1, "global_column_attention": true})",
+            "global_column_attention"}}) {
+    try {
+      (void)model_from_config(config, "a test");
+      ADD_FAILURE() << config << " was taken";
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(what));
+    }
   }
 }
 

@@ -70,4 +70,15 @@ inline EvoformerShape in_openfold(EvoformerShape shape) {
   return shape;
 }
 
+// Blocks for extra sequences before a trunk, with sizes of their own.
+inline EvoformerShape with_extra_blocks(EvoformerShape shape, std::int64_t blocks) {
+  shape.openfold = true;
+  shape.extra_blocks = blocks;
+  shape.extra_hidden = 4;
+  shape.extra_heads = 2;
+  shape.extra_head_dim = 3;
+  shape.extra_outer_channels = 3;
+  return shape;
+}
+
 }  // namespace paradyse::test

@@ -20,9 +20,9 @@
 namespace paradyse {
 
 struct LayoutTask {
-  const Model* model = nullptr;  // with layers that are alike
-  Documents documents;           // the group's ranks, its mesh of one axis or two, sizes of dims
-  int domain = 0;                // ranks of its sharding group; 0: the group is that
+  const Model* model = nullptr;
+  Documents documents;  // the group's ranks, its mesh of one axis or two, sizes of dims
+  int domain = 0;       // ranks of its sharding group; 0: the group is that
   LayerRecompute recompute = {};
   std::int64_t tiles = 1;  // token_tiles of every part that can be run in tiles
   enum class Objective { elements, seconds } objective = Objective::elements;
@@ -52,7 +52,7 @@ struct PlannedPart {
 
 struct LayoutPlan {
   std::vector<std::vector<PlannedPart>> layers;  // that follow one another for ever, or once
-  // Of a layer, the mean over them; where they run once, of all.
+  // Of a layer, the mean over all of the model; where they run once, of all together.
   double elements_forward = 0;
   double elements_backward = 0;
   double seconds = 0;
@@ -60,14 +60,16 @@ struct LayoutPlan {
   [[nodiscard]] double elements() const { return elements_forward + elements_backward; }
 };
 
-// The plan that costs least for ever.  By elements only placements are looked at by which every
-// rank has less than twice its share of a stream: copies would send nothing and gain nothing.
-// Throws std::invalid_argument where a part has no way to run.
+// The plan that costs least for ever; of a model with several stacks, those of each follow one
+// another for ever, and stand here stack after stack.  By elements only placements are looked at by
+// which every rank has less than twice its share of a stream: copies would send nothing and gain
+// nothing. Throws std::invalid_argument where a part has no way to run.
 LayoutPlan plan_layouts(const LayoutTask& task);
 
 // The same of so many layers, from where streams are made to where they are read: what they cost in
 // all, without the parts that nobody needs.  A model with inputs makes and reads them wherever
-// layers want them, another at home (timeline() in strategy.h).  `otherwise` is not asked.
+// layers want them, another at home (timeline() in strategy.h).  `otherwise` is not asked.  A model
+// of several stacks has as many layers as it has: std::invalid_argument for another number.
 LayoutPlan plan_layouts(const LayoutTask& task, std::int64_t layers);
 // What each layer of it runs.
 std::vector<LayerChoice> choices(const LayoutTask& task, const LayoutPlan& layouts);
@@ -81,7 +83,7 @@ Plan checked_plan(const LayoutTask& task, const LayoutPlan& layouts, double seco
 // Another who plans so: a strategy and placements for each part.
 struct LayoutRival {
   std::string name;
-  std::vector<PartChoice> parts;  // of a layer, in the model's order; `in` for every stream
+  std::vector<PartChoice> parts;  // of a layer of each stack, in order; `in` for every stream
 };
 // Those of the model's family: "stdit", "evoformer" or "text".
 //   dsp           the stream is switched to where lines are whole (Zhao et al. 2024)
@@ -104,7 +106,7 @@ struct LayoutWay {
 };
 std::vector<LayoutWay> layout_ways(const LayoutTask& task);
 
-// What it costs, layer after layer alike.
+// What it costs, layer after layer of a stack alike: the mean over all layers.
 LayoutPlan cost_of(const LayoutTask& task, const LayoutRival& rival);
 
 }  // namespace paradyse

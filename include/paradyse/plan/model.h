@@ -96,6 +96,13 @@ struct ModelPart {
   std::shared_ptr<const Part> part;  // layers that are alike share it
 };
 
+// Layers that are alike, one after the other.  Most models are one such stack.
+struct Stack {
+  std::int64_t first = 0;  // its first layer
+  std::int64_t layers = 0;
+  std::vector<std::shared_ptr<const Part>> parts = {};  // of each, in their order
+};
+
 // How many tokens a document may have, and what says so; 0: any number.
 struct LengthLimit {
   std::int64_t tokens = 0;
@@ -157,6 +164,8 @@ struct Model {
   // Throw std::invalid_argument, naming those there are, for another name.
   [[nodiscard]] const Stream& stream(const std::string& called) const;
   [[nodiscard]] const std::shared_ptr<const Part>& part(const std::string& called) const;
+  // In the order in which they run; a model without layers has none.
+  [[nodiscard]] std::vector<Stack> stacks() const;
   // What a batch brings for a sample, beside or in place of tokens: row dims as those of the stream
   // that the part with that input works on, columns as its first matrix reads, or as what it
   // predicts.
@@ -183,7 +192,8 @@ Model model_from_config(
     const std::string& json, const std::string& source, std::vector<std::string>* notes = nullptr);
 
 // The same model, computed in other tiles; with other dropout of residuals and embeddings; without
-// any; of so many layers.
+// any; of so many layers.  Of several stacks each keeps its share of them, and at least one layer,
+// so that a model of two has two or more; of none without a family std::invalid_argument.
 Model with_tiles(const Model& model, Tiles tiles);
 Model with_dropout(const Model& model, double probability);
 Model without_dropout(const Model& model);

@@ -78,6 +78,7 @@ struct Vector {
 struct PartWeights {
   std::string part;    // "embedding", "attention", "mlp", "transform" or "head"
   std::string prefix;  // of a layer's names, "model.layers."; empty for what is no layer's
+  std::int64_t first_layer = 0;  // its names count from this one
   std::vector<Matrix> matrices;
   std::vector<Vector> vectors;
 

@@ -38,7 +38,8 @@ Part prediction_part(
 
 // Before or after the layers.
 void add_end(Model& model, Part part);
-// So many layers of these parts, which they share; a site of dropout for each.
+// So many layers of these parts, which they share, behind those that are there; a site of dropout
+// for each.
 void add_layers(Model& model, std::int64_t layers, std::vector<Part> parts);
 
 }  // namespace paradyse

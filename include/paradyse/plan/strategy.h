@@ -138,9 +138,14 @@ const Strategy& strategy(const std::string& kind, const std::string& name);
 // Whether a strategy that is known has this option.
 bool takes(const std::string& kind, const std::string& name, const std::string& option);
 
-// The parts of a layer, in the order of a plan, by what plans call a model of several dims
-// (architecture()); of every other name attention and mlp, each of the kind of its name.
-const std::vector<std::string>& layer_parts(const std::string& model_name = {});
+// The parts of a layer, in the order of a plan, of each kind of layers that a model has, by what
+// plans call a model of several dims (architecture()); of every other name layer_parts().
+const std::vector<std::vector<std::string>>& layer_kinds(const std::string& model_name);
+// Those of the kind that begins with this part; where none does, of the first kind.
+const std::vector<std::string>& parts_like(
+    const std::string& model_name, const std::string& first_part);
+// Of a text model: attention and mlp, each of the kind of its name.
+const std::vector<std::string>& layer_parts();
 
 // The kind of the parts that are called so in any model: "mlp" of "spatial_mlp".  Of an unknown
 // name the name.
@@ -156,6 +161,10 @@ LayerChoice text_layer(
 // What a layer says of a part.  Throws std::invalid_argument where it says nothing.
 const PartChoice& part_of(const LayerChoice& layer, const std::string& part);
 PartChoice& part_of(LayerChoice& layer, const std::string& part);
+
+// All layers of a kind alike: each runs those of the choices that are of its parts.  Throws as
+// part_of().
+std::vector<LayerChoice> layers_of(const Model& model, const LayerChoice& choice);
 
 // Every option of every strategy of these kinds once, by name.
 std::vector<Option> all_options(const std::vector<std::string>& kinds = layer_parts());

@@ -144,6 +144,17 @@ std::vector<Field> fields(RunConfig& c) {
                "and where the first sequence has X, J or O. none: no residue.",
        .value = &c.data.masked_residues,
        .accepted = {"marked", "unknown", "none"}},
+      {.key = "data.sequences",
+       .help = "Sequences of an alignment that are its MSA, the first and others drawn for each "
+               "sample. 0: all, or, for a model with no_extra_blocks, 512.",
+       .value = &c.data.sequences,
+       .range = from_zero},
+      {.key = "data.extra_sequences",
+       .help =
+           "For a model with no_extra_blocks: sequences of an alignment beyond its MSA that the "
+           "extra-MSA stack gets, at most. 0: 1024.",
+       .value = &c.data.extra_sequences,
+       .range = from_zero},
       {.key = "data.end_id",
        .help = "Token added after each text. auto: the tokenizer's end-of-text token, or none for "
                "a model without a tokenizer.",

@@ -41,7 +41,7 @@ void expect_new(const OwnFamily& family) {
         }
         for (const ModelPart& part : one.parts) {
           for (const ModelPart& other : there.parts) {
-            if (part.layer == 0 && other.layer == 0 && part.part->name == other.part->name &&
+            if (part.layer >= 0 && other.layer >= 0 && part.part->name == other.part->name &&
                 part.part->kind != other.part->kind) {
               refuse_family(
                   family,

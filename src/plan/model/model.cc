@@ -48,6 +48,25 @@ const std::shared_ptr<const Part>& Model::part(const std::string& called) const 
   unknown("part", called, parts, [](const ModelPart& one) { return one.part->name; });
 }
 
+std::vector<Stack> Model::stacks() const {
+  std::vector<Stack> stacks;
+  for (std::size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
+    Stack one{.first = parts[begin].layer, .layers = 1};
+    for (end = begin; end < parts.size() && parts[end].layer == one.first; ++end) {
+      one.parts.push_back(parts[end].part);
+    }
+    if (one.first < 0) {
+      continue;
+    }
+    if (!stacks.empty() && stacks.back().parts == one.parts) {
+      ++stacks.back().layers;
+    } else {
+      stacks.push_back(std::move(one));
+    }
+  }
+  return stacks;
+}
+
 std::vector<Stream> Model::inputs() const {
   std::vector<Stream> inputs;
   for (const ModelPart& one : parts) {
@@ -107,9 +126,12 @@ std::int64_t Model::rows(const DimSizes& dims) const {
 }
 
 PartShape Model::typical_part() const {
-  const auto first = [this](auto wanted) -> const Part* {
+  const std::vector<Stack> all = stacks();
+  const Stack most =
+      all.empty() ? Stack{.first = -1} : *std::ranges::max_element(all, {}, &Stack::layers);
+  const auto first = [&](auto wanted) -> const Part* {
     const auto found = std::ranges::find_if(
-        parts, [&](const ModelPart& one) { return one.layer == 0 && wanted(*one.part); });
+        parts, [&](const ModelPart& one) { return one.layer == most.first && wanted(*one.part); });
     return found == parts.end() ? nullptr : found->part.get();
   };
   const Part* const attention = first([](const Part& part) { return part.shape.heads > 0; });

@@ -109,7 +109,7 @@ std::int64_t PartWeights::elements(int rank) const {
 }
 
 std::string layer_prefix(const PartWeights& part, std::int64_t layer) {
-  return part.prefix.empty() ? "" : part.prefix + std::to_string(layer) + ".";
+  return part.prefix.empty() ? "" : part.prefix + std::to_string(layer - part.first_layer) + ".";
 }
 
 }  // namespace paradyse

@@ -118,8 +118,9 @@ void add_layers(Model& model, std::int64_t layers, std::vector<Part> parts) {
   for (Part& part : parts) {
     shared.push_back(std::make_shared<const Part>(std::move(part)));
   }
-  model.layers = layers;
-  for (std::int64_t layer = 0; layer < layers; ++layer) {
+  const std::int64_t first = model.layers;
+  model.layers += layers;
+  for (std::int64_t layer = first; layer < model.layers; ++layer) {
     for (const std::shared_ptr<const Part>& part : shared) {
       const auto site = static_cast<std::uint32_t>(model.parts.size()) + 1;
       model.parts.push_back({.layer = layer, .site = site, .part = part});

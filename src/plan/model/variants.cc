@@ -30,7 +30,13 @@ Model with_parts(Model model, Change change) {
 
 // Of a model that no family made: its first layer so many times, between its ends.
 Model repeated(const Model& model, std::int64_t layers) {
+  if (model.stacks().size() > 1) {
+    throw std::invalid_argument(
+        "with_layers: the model '" + model.name +
+        "' has layers of several kinds and no of_layers, which says how many of each there are");
+  }
   Model other = model;
+  other.layers = 0;
   other.sha256.clear();
   other.parts.clear();
   std::vector<Part> layer;

@@ -17,8 +17,7 @@ namespace {
 Work outer_product_work(const OpView& view) {
   const Op& op = view.op;
   const Layout& a = view.value(op.in[0]).layout;
-  const auto sequences =
-      static_cast<double>(size(a.dims[a.place("sequences")].piece(view.seat.group_rank)));
+  const auto sequences = static_cast<double>(size(a.dims.front().piece(view.seat.group_rank)));
   const double passes = view.forward() ? 1 : 2;
   const double operands =
       static_cast<double>(view.bytes(op.in[0]) + view.bytes(op.in[1]) + view.bytes(op.out[0]));
@@ -38,7 +37,7 @@ std::int64_t outer_product_workspace(const OpView& view) {
   const std::int64_t A = view.extent(view.op.in[0]).cols;
   const std::int64_t B = view.extent(view.op.in[1]).cols;
   const Layout& a = view.value(view.op.in[0]).layout;
-  const std::int64_t s = size(a.dims[a.place("sequences")].piece(view.seat.group_rank));
+  const std::int64_t s = size(a.dims.front().piece(view.seat.group_rank));
   return view.precision.statistic * (view.forward() ? A * B : s * std::max(A, B));
 }
 

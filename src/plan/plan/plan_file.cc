@@ -304,10 +304,12 @@ PartChoice part_from(
   return choice;
 }
 
-// `names`: of the parts of a layer.
-LayerRun run_from(const JsonNode& node, const std::vector<std::string>& names) {
+// Of a model that plans call so.
+LayerRun run_from(const JsonNode& node, const std::string& model_name) {
   node.allow({"layers", "recompute", "parts", "expanded"});
   const std::vector<JsonNode> parts = node.at("parts").elements();
+  const std::vector<std::string>& names =
+      parts_like(model_name, parts.empty() ? "" : parts.front().at("part").text());
   if (parts.size() != names.size()) {
     node.at("parts").fail(
         "expected the " + std::to_string(names.size()) + " parts " + joined(names, " and ") +
@@ -426,7 +428,7 @@ Plan plan_from(const JsonNode& root) {
   for (const auto& [name, program] : root.at("programs").members()) {
     LayerRuns& runs = plan.programs[name];
     for (const JsonNode& run : program.elements()) {
-      runs.push_back(run_from(run, layer_parts(plan.model_name)));
+      runs.push_back(run_from(run, plan.model_name));
     }
   }
   for (const JsonNode& node : root.at("micro_batches").elements()) {

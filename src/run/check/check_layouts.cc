@@ -22,6 +22,7 @@ DimSizes dims_of(const Model& model) {
       {"patches", 6},
       {"text", 3},
       {"sequences", 5},
+      {"extra_sequences", 6},
       {"residues", 7},
       {"i", 7},
       {"j", 7}};

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 #include <numbers>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -13,37 +14,42 @@
 namespace paradyse {
 namespace {
 
+constexpr std::int32_t kKnown = 21;  // classes that are no gap and not masked
+constexpr std::int32_t kMasked = 22;
+
+// How many letters were left out, from 0 to 1.
+double shown(double deleted) { return 2 / std::numbers::pi * std::atan(deleted / 3); }
+
 // What a letter is to the model: `seen`, after so many that were left out, in the column of
 // `first`, a letter of the first row.
-void put_features(
-    std::int32_t seen, double deleted, std::int32_t first, bool openfold, double* features) {
-  const double any = deleted > 0 ? 1 : 0;
-  const double how_many = 2 / std::numbers::pi * std::atan(deleted / 3);
-  if (!openfold) {
-    features[seen] = 1;
-    features[kMsaClasses] = any;
-    features[kMsaClasses + 1] = how_many;
-    features[kMsaClasses + 2 + first] = 1;
-    return;
-  }
-  if (first < kTargetFeatures - 1) {
-    features[1 + first] = 1;
-  }
-  double* const letter = features + kTargetFeatures;
-  letter[seen] = 1;
-  letter[kMsaClasses] = any;
-  letter[kMsaClasses + 1] = how_many;
-  letter[kMsaClasses + 2 + seen] = 1;
-  letter[kLetterFeatures - 1] = how_many;
+void put_features(std::int32_t seen, double deleted, std::int32_t first, double* features) {
+  features[seen] = 1;
+  features[kMsaClasses] = deleted > 0 ? 1 : 0;
+  features[kMsaClasses + 1] = shown(deleted);
+  features[kMsaClasses + 2 + first] = 1;
 }
+
+// Rows of an alignment, one after the other.
+struct Rows {
+  std::vector<std::int8_t> letters;     // [row][residue]
+  std::vector<std::int32_t> deletions;  // [row][residue]
+
+  void add(const std::vector<std::int32_t>& of, const std::vector<std::int32_t>& deleted) {
+    for (const std::int32_t letter : of) {
+      letters.push_back(static_cast<std::int8_t>(letter));
+    }
+    deletions.insert(deletions.end(), deleted.begin(), deleted.end());
+  }
+};
 
 // An alignment as the model sees it, letters masked.
 struct SeenAlignment {
   std::int64_t residues = 0;
-  std::vector<std::int32_t> places;     // as Alignment has them
-  std::vector<std::int32_t> first;      // the first row's letters, as they are
-  std::vector<std::int8_t> seen;        // [sequence][residue]
-  std::vector<std::int32_t> deletions;  // [sequence][residue]
+  std::vector<std::int32_t> places;                 // as Alignment has them
+  std::vector<std::int32_t> first;                  // the first row's letters, as they are
+  Rows msa;                                         // as it is seen
+  Rows others;                                      // all that are not of the MSA
+  std::vector<std::vector<std::int64_t>> clusters;  // [row of the MSA] the others in its cluster
   bool openfold = false;
 
   [[nodiscard]] std::int64_t features_of_letter() const {
@@ -52,10 +58,61 @@ struct SeenAlignment {
   [[nodiscard]] std::int64_t features_of_pair() const {
     return openfold ? 2 * kTargetFeatures + kPlaceBins : kPairFeatures;
   }
-  // What `held` has of letters and of pairs of residues.
+  void find_clusters();
+  // Of OpenFold's embeddings: what letter j of row i is, and the means over its cluster.
+  void put_openfold(std::int64_t i, std::int64_t j, double* features) const;
+  // What `held` has of letters, of those of other sequences, and of pairs of residues.
   void put_letters(std::span<const Piece> held, const at::Tensor& piece) const;
+  void put_extra(std::span<const Piece> held, const at::Tensor& piece) const;
   void put_pairs(std::span<const Piece> held, const at::Tensor& piece) const;
 };
+
+// Each of the others goes to the row with which it agrees most often, the first of them, but for
+// gaps and masked letters (Jumper et al. 2021, supplement 1.2.7).
+void SeenAlignment::find_clusters() {
+  const std::int64_t rows = std::ssize(msa.letters) / residues;
+  clusters.resize(idx(rows));
+  for (std::int64_t other = 0; other < std::ssize(others.letters) / residues; ++other) {
+    const std::int8_t* const of_other = others.letters.data() + other * residues;
+    std::int64_t best = -1;
+    std::int64_t nearest = 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int8_t* const of_row = msa.letters.data() + row * residues;
+      std::int64_t agreeing = 0;
+      for (std::int64_t j = 0; j < residues; ++j) {
+        agreeing += of_row[j] == of_other[j] && of_row[j] < kKnown ? 1 : 0;
+      }
+      if (agreeing > best) {
+        best = agreeing;
+        nearest = row;
+      }
+    }
+    clusters[idx(nearest)].push_back(other);
+  }
+}
+
+void SeenAlignment::put_openfold(std::int64_t i, std::int64_t j, double* features) const {
+  const auto at = idx(i * residues + j);
+  const double deleted = msa.deletions[at];
+  if (first[idx(j)] < kTargetFeatures - 1) {
+    features[1 + first[idx(j)]] = 1;
+  }
+  double* const letter = features + kTargetFeatures;
+  letter[msa.letters[at]] = 1;
+  letter[kMsaClasses] = deleted > 0 ? 1 : 0;
+  letter[kMsaClasses + 1] = shown(deleted);
+  double* const profile = letter + kMsaClasses + 2;
+  const std::vector<std::int64_t>& cluster = clusters[idx(i)];
+  const double one = 1 / static_cast<double>(1 + std::ssize(cluster));
+  double mean = deleted * one;
+  profile[msa.letters[at]] = one;
+  for (const std::int64_t other : cluster) {
+    const auto there = idx(other * residues + j);
+    profile[others.letters[there]] += one;
+    mean += others.deletions[there] * one;
+  }
+  letter[kLetterFeatures - 1] = shown(mean);
+}
 
 // Row by row; `fill(i, j, features)` sets those that are not zero.
 template <typename Fill>
@@ -76,9 +133,23 @@ void put_rows(
 void SeenAlignment::put_letters(std::span<const Piece> held, const at::Tensor& piece) const {
   put_rows(
       held, piece, features_of_letter(), [&](std::int64_t i, std::int64_t j, double* features) {
-        const auto letter = idx(i * residues + j);
-        put_features(seen[letter], deletions[letter], first[idx(j)], openfold, features);
+        if (openfold) {
+          put_openfold(i, j, features);
+          return;
+        }
+        const auto at = idx(i * residues + j);
+        put_features(msa.letters[at], msa.deletions[at], first[idx(j)], features);
       });
+}
+
+void SeenAlignment::put_extra(std::span<const Piece> held, const at::Tensor& piece) const {
+  put_rows(held, piece, kExtraFeatures, [&](std::int64_t i, std::int64_t j, double* features) {
+    const auto at = idx(i * residues + j);
+    const double deleted = others.deletions[at];
+    features[others.letters[at]] = 1;
+    features[kMsaClasses] = deleted > 0 ? 1 : 0;
+    features[kMsaClasses + 1] = shown(deleted);
+  });
 }
 
 void SeenAlignment::put_pairs(std::span<const Piece> held, const at::Tensor& piece) const {
@@ -100,13 +171,24 @@ void SeenAlignment::put_pairs(std::span<const Piece> held, const at::Tensor& pie
   });
 }
 
+// Rows of an alignment in the order in which they are taken: the MSA, then the others.  The first
+// is the first; where some are left out of the MSA the rest are shuffled.
+std::vector<std::int64_t> order_of(std::int64_t rows, std::int64_t msa, Draw& draw) {
+  std::vector<std::int64_t> order(idx(rows));
+  std::iota(order.begin(), order.end(), 0);
+  for (std::int64_t i = 1; msa < rows && i < rows; ++i) {  // Fisher and Yates 1938
+    std::swap(order[idx(i)], order[idx(i + draw.below(rows - i))]);
+  }
+  return order;
+}
+
 }  // namespace
 
 Sample sample_of(const Alignment& alignment, Draw draw) {
-  constexpr std::int32_t kMasked = 22;
   constexpr std::int64_t kAcids = 20;
   constexpr double kPredicted = 0.15;
-  const auto s = static_cast<std::int64_t>(alignment.letters.size());
+  const auto all = static_cast<std::int64_t>(alignment.letters.size());
+  const std::int64_t s = alignment.msa > 0 ? alignment.msa : all;
   const auto r = static_cast<std::int64_t>(alignment.letters.front().size());
   auto made = std::make_shared<SeenAlignment>();
   made->residues = r;
@@ -115,25 +197,35 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
   made->openfold = alignment.openfold;
   Sample sample;
   sample.labels.reserve(idx(s * r));
-  made->seen.reserve(idx(s * r));
-  made->deletions.reserve(idx(s * r));
+  const std::vector<std::int64_t> order = order_of(all, s, draw);
   for (std::int64_t i = 0; i < s; ++i) {
-    const std::vector<std::int32_t>& deletions = alignment.deletions[idx(i)];
-    made->deletions.insert(made->deletions.end(), deletions.begin(), deletions.end());
+    const auto row = idx(order[idx(i)]);
+    std::vector<std::int32_t> seen_letters;
     for (std::int64_t j = 0; j < r; ++j) {
-      const std::int32_t truth = alignment.letters[idx(i)][idx(j)];
+      const std::int32_t truth = alignment.letters[row][idx(j)];
       std::int32_t seen = truth;
       const bool predicted = draw.uniform() < kPredicted;
       if (predicted) {
         const double how = draw.uniform();
         seen = how < 0.7   ? kMasked
                : how < 0.8 ? static_cast<std::int32_t>(draw.below(kAcids))
-               : how < 0.9 ? alignment.letters[idx(draw.below(s))][idx(j)]
+               : how < 0.9 ? alignment.letters[idx(draw.below(all))][idx(j)]
                            : truth;
       }
       sample.labels.push_back(predicted ? truth : -1);
-      made->seen.push_back(static_cast<std::int8_t>(seen));
+      seen_letters.push_back(seen);
     }
+    made->msa.add(seen_letters, alignment.deletions[row]);
+  }
+  for (std::int64_t i = s; i < all; ++i) {
+    const auto row = idx(order[idx(i)]);
+    made->others.add(alignment.letters[row], alignment.deletions[row]);
+  }
+  if (made->openfold) {
+    made->find_clusters();
+  }
+  if (alignment.extra > 0 && s == all) {  // none is left: the first once more
+    made->others.add(alignment.letters.front(), alignment.deletions.front());
   }
   const std::shared_ptr<const SeenAlignment> seen = std::move(made);
   sample.inputs["msa"] = SampleInput(
@@ -141,6 +233,13 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
       [seen](std::span<const Piece> held, const at::Tensor& piece) {
         seen->put_letters(held, piece);
       });
+  if (alignment.extra > 0) {
+    sample.inputs["extra_msa"] = SampleInput(
+        {alignment.extra, r, kExtraFeatures},
+        [seen](std::span<const Piece> held, const at::Tensor& piece) {
+          seen->put_extra(held, piece);
+        });
+  }
   sample.inputs["pair"] = SampleInput(
       {r, r, seen->features_of_pair()},
       [seen](std::span<const Piece> held, const at::Tensor& piece) {

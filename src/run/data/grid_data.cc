@@ -363,10 +363,17 @@ SampleFile read_alignments(
   BatchSizes sizes;
   for (Alignment& alignment : alignments) {
     alignment.openfold = openfold;
-    const auto s = std::ssize(alignment.letters);
+    const auto all = std::ssize(alignment.letters);
     const auto r = std::ssize(alignment.letters.front());
+    alignment.msa = reading.sequences > 0 ? std::min(all, reading.sequences) : all;
+    const std::int64_t s = alignment.msa;
     sizes.lengths.push_back(s * r);
-    sizes.dims.push_back({{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}});
+    DimSizes& dims =
+        sizes.dims.emplace_back(DimSizes{{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}});
+    if (reading.extra_sequences > 0) {
+      alignment.extra = std::clamp<std::int64_t>(all - s, 1, reading.extra_sequences);
+      dims["extra_sequences"] = alignment.extra;
+    }
   }
   SampleFile data{
       .content = std::move(alignments), .sizes = std::move(sizes), .file = file.string()};
@@ -456,9 +463,22 @@ GridData read_grid_data(
     const AlignmentReading& reading) {
   std::vector<SampleFile> files;
   for (const std::filesystem::path& file : files_of(paths)) {
-    files.push_back(
-        model.family == "stdit" ? read_frames(file, stdit_shape(model))
-                                : read_alignments(file, evoformer_shape(model).openfold, reading));
+    if (model.family == "stdit") {
+      files.push_back(read_frames(file, stdit_shape(model)));
+      continue;
+    }
+    const EvoformerShape shape = evoformer_shape(model);
+    AlignmentReading of_model = reading;
+    if (shape.extra_blocks == 0) {
+      of_model.extra_sequences = 0;
+    } else {
+      const auto or_else = [](std::int64_t asked, std::int64_t otherwise) {
+        return asked > 0 ? asked : otherwise;
+      };
+      of_model.sequences = or_else(reading.sequences, kMsaSequences);
+      of_model.extra_sequences = or_else(reading.extra_sequences, kExtraSequences);
+    }
+    files.push_back(read_alignments(file, shape.openfold, of_model));
   }
   return GridData(std::move(files));
 }

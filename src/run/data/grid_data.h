@@ -27,6 +27,10 @@ struct Alignment {
   // left out.  Empty: none are.
   std::vector<std::int32_t> places = {};
   bool openfold = false;  // a sample has the features of OpenFold's embeddings (evoformer.h)
+  // Sequences that are the MSA of a sample, and that are its extra ones; what its sequences are
+  // more than those is left out.
+  std::int64_t msa = 0;
+  std::int64_t extra = 0;  // 0: the model has no stack for them
 };
 // What is taken of alignments, beyond what their files say.
 enum class MaskedResidues {
@@ -37,7 +41,14 @@ enum class MaskedResidues {
 struct AlignmentReading {
   bool surely_protein = false;  // letters may all be A, C, G, T, U and N
   MaskedResidues masked = MaskedResidues::marked;
+  // The most that a sample has of each; 0: all, and no extra ones.
+  std::int64_t sequences = 0;
+  std::int64_t extra_sequences = 0;
 };
+// Those of a model with a stack for extra sequences, where nobody says more: AlphaFold 2's
+// clusters, and extra sequences in training (Jumper et al. 2021, supplement, table 4).
+inline constexpr std::int64_t kMsaSequences = 512;
+inline constexpr std::int64_t kExtraSequences = 1024;
 // As data.masked_residues calls it; throws std::invalid_argument for another name.
 MaskedResidues masked_residues(const std::string& name);
 
@@ -136,8 +147,13 @@ SampleFile read_frames(const std::filesystem::path& file, const StditShape& shap
 // and 10 % stay (Jumper et al. 2021, supplement 1.2.7).  Throws as read_alignment_file(), and where
 // a sample takes more memory than the machine has.
 //
-// With features for OpenFold's embeddings (`openfold`) every row is a cluster of its own, and there
-// is one chain, without breaks.
+// Of more sequences than reading.sequences the first and others that are drawn are the MSA, and of
+// the rest so many as reading.extra_sequences, drawn too, are extra sequences.  Of none a model
+// with a stack for them gets the first one again.
+//
+// Features for OpenFold's embeddings (`openfold`) are of one chain, without breaks.  Each sequence
+// of the MSA is a cluster of itself and of those of the rest that agree with it in most letters,
+// but for gaps and masked ones (supplement 1.2.7).
 SampleFile read_alignments(
     const std::filesystem::path& file, bool openfold = false, const AlignmentReading& reading = {});
 

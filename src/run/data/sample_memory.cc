@@ -44,10 +44,20 @@ std::string text_of(double bytes) {
 
 }  // namespace
 
-double alignment_sample_bytes(std::int64_t sequences, std::int64_t residues, bool openfold) {
-  const auto S = static_cast<double>(sequences);
-  const auto R = static_cast<double>(residues);
-  return of_residue(openfold) * S * R + kOfPair * R * R;
+namespace {
+
+// Of all sequences, for each residue of one; letters of those that are not of the MSA are kept.
+double of_residues(const AlignmentSizes& sizes) {
+  return of_residue(sizes.openfold) * static_cast<double>(sizes.sequences) +
+         kFloat * kExtraFeatures * static_cast<double>(sizes.extra) +
+         kLetter * static_cast<double>(sizes.others);
+}
+
+}  // namespace
+
+double alignment_sample_bytes(const AlignmentSizes& sizes) {
+  const auto R = static_cast<double>(sizes.residues);
+  return of_residues(sizes) * R + kOfPair * R * R;
 }
 
 double clip_sample_bytes(at::IntArrayRef sizes, const StditShape& shape) {
@@ -65,9 +75,17 @@ double clip_sample_bytes(at::IntArrayRef sizes, const StditShape& shape) {
 }
 
 void expect_room(const std::string& where, const Alignment& alignment, std::int64_t available) {
-  const auto s = std::ssize(alignment.letters);
+  const std::int64_t s = alignment.msa > 0 ? alignment.msa : std::ssize(alignment.letters);
   const auto r = std::ssize(alignment.letters.front());
-  const double needed = alignment_sample_bytes(s, r, alignment.openfold);
+  const AlignmentSizes sizes{
+      .sequences = s,
+      .residues = r,
+      .openfold = alignment.openfold,
+      .extra = alignment.extra,
+      .others = std::ssize(alignment.letters) - s};
+  const double needed = alignment_sample_bytes(sizes);
+  const double others =
+      of_residues(sizes) - of_residue(alignment.openfold) * static_cast<double>(s);
   const double residue = of_residue(alignment.openfold);
   const auto room = static_cast<double>(available);
   if (needed <= room) {
@@ -76,9 +94,9 @@ void expect_room(const std::string& where, const Alignment& alignment, std::int6
   const auto R = static_cast<double>(r);
   const double of_pairs = kOfPair * R * R;
   // The largest R with kOfPair R^2 + residue S R within the room; or the largest S.
-  const double b = residue * static_cast<double>(s);
+  const double b = of_residues(sizes);
   const double residues = (std::sqrt(b * b + 4 * kOfPair * room) - b) / (2 * kOfPair);
-  const double sequences = (room - of_pairs) / (residue * R);
+  const double sequences = (room - of_pairs - others * R) / (residue * R);
   refuse_size(
       fmt::format(
           "{}: the sample of an alignment of {} sequences and {} residues, with {} features of "

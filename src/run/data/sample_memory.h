@@ -12,7 +12,15 @@ namespace paradyse {
 
 // What all ranks of a machine hold of a sample's inputs in float32, and a rank of its letters:
 // bytes, as a double, since sizes that nobody has memory for overflow integers.
-double alignment_sample_bytes(std::int64_t sequences, std::int64_t residues, bool openfold = false);
+// `extra` sequences are the extra stack's, `others` only told in the features of the rest.
+struct AlignmentSizes {
+  std::int64_t sequences = 0;
+  std::int64_t residues = 0;
+  bool openfold = false;
+  std::int64_t extra = 0;
+  std::int64_t others = 0;  // all that are not of the MSA
+};
+double alignment_sample_bytes(const AlignmentSizes& sizes);
 // `sizes` [C, T, h, w].
 double clip_sample_bytes(at::IntArrayRef sizes, const StditShape& shape);
 

@@ -31,7 +31,7 @@ Sizes sizes_of(const Frame& frame, const Op& op) {
   const std::int64_t all_i = size(a.line(rank));
   const Interval tile = op.tile.empty() ? Interval{0, all_i} : op.tile[idx(rank)];
   return {
-      .s = size(a.dims[a.place("sequences")].piece(rank)),
+      .s = size(a.dims.front().piece(rank)),
       .all_i = all_i,
       .first = tile.begin,
       .i = tile.size(),

@@ -79,6 +79,14 @@ at::Tensor evoformer_part(
     const std::string& part,
     const Weights& weights,
     const Streams& in) {
+  if (part.starts_with(kExtra)) {  // as in a trunk of such a stack, whose m is e
+    Streams as_trunk = in;
+    if (const auto e = in.find("e"); e != in.end()) {
+      as_trunk["m"] = e->second;
+    }
+    const std::string own = part.substr(std::string(kExtra).size());
+    return evoformer_part(extra_stack(shape), own, weights, as_trunk);
+  }
   const auto stream = [&](const char* name) -> const at::Tensor& { return in.at(name); };
   if (part == "row_attention") {
     const at::Tensor mn = layer_norm(stream("m"), weights, "msa_att_row.layer_norm_m");
@@ -140,6 +148,67 @@ at::Tensor evoformer_part(
   throw std::invalid_argument("reference: evoformer has no part '" + part + "'");
 }
 
+namespace {
+
+struct PartOfBlock {
+  std::string name;
+  std::string stream;  // that it writes
+};
+
+// Of one of the trunk's blocks.
+std::vector<PartOfBlock> parts_of_block(const EvoformerShape& shape) {
+  std::vector<PartOfBlock> parts = {
+      {"row_attention", "m"},
+      {shape.global_column ? "global_column_attention" : "column_attention", "m"},
+      {"msa_transition", "m"},
+      {"outer_product_mean", "z"},
+      {"triangle_outgoing", "z"},
+      {"triangle_incoming", "z"},
+      {"triangle_starting", "z"},
+      {"triangle_ending", "z"},
+      {"pair_transition", "z"}};
+  if (shape.multimer) {
+    parts.insert(parts.begin(), parts[3]);
+    parts.erase(parts.begin() + 4);
+  }
+  return parts;
+}
+
+// Runs the blocks of a stack, weights as `prefix` begins; `site`: of the next part's dropout.
+void run_blocks(
+    const EvoformerShape& shape,
+    const std::vector<PartOfBlock>& parts,
+    const Weights& weights,
+    const std::string& prefix,
+    Streams& streams,
+    std::int64_t& site,
+    const Draws& draws) {
+  for (std::int64_t layer = 0; layer < shape.blocks; ++layer) {
+    const Weights own = of_layer(weights, layer, prefix);
+    for (const auto& [name, stream] : parts) {
+      const at::Tensor before = streams.at(stream);
+      const at::Tensor after = evoformer_part(shape, name, own, streams);
+      // what has dropout (algorithm 6), along which dim its mask is one, and how rows count: dims
+      // in the order of their names
+      const std::int64_t of_dim = before.size(1);
+      if (draws.seed && name == "row_attention") {
+        streams[stream] =
+            before + dropped(after - before, shape.msa_dropout, site, {0, before.size(0)}, draws);
+      } else if (draws.seed && name.starts_with("triangle_")) {
+        const bool ending = name == "triangle_ending";
+        const Sharing sharing{.dim = ending ? 1 : 0, .stride = ending ? of_dim : 1};
+        streams[stream] =
+            before + dropped(after - before, shape.pair_dropout, site, sharing, draws);
+      } else {
+        streams[stream] = after;
+      }
+      ++site;
+    }
+  }
+}
+
+}  // namespace
+
 // The sum of cross-entropies of the letters that have a label.
 at::Tensor evoformer_loss(
     const EvoformerShape& shape, const Weights& weights, const Sample& sample, const Draws& draws) {
@@ -157,44 +226,26 @@ at::Tensor evoformer_loss(
   Streams streams = {
       {"m", embedded(sample.inputs.at("msa").whole(), weights, of_m)},
       {"z", embedded(sample.inputs.at("pair").whole(), weights, of_z)}};
-  std::vector<std::pair<const char*, const char*>> parts = {
-      {"row_attention", "m"},
-      {shape.global_column ? "global_column_attention" : "column_attention", "m"},
-      {"msa_transition", "m"},
-      {"outer_product_mean", "z"},
-      {"triangle_outgoing", "z"},
-      {"triangle_incoming", "z"},
-      {"triangle_starting", "z"},
-      {"triangle_ending", "z"},
-      {"pair_transition", "z"}};
-  if (shape.multimer) {
-    parts.insert(parts.begin(), parts[3]);
-    parts.erase(parts.begin() + 4);
+  std::int64_t site = 3;         // of the first part behind the embeddings
+  if (shape.extra_blocks > 0) {  // algorithm 18: its m is the embedding of extra sequences
+    ++site;
+    Streams extra = {
+        {"m",
+         embedded(sample.inputs.at("extra_msa").whole(), weights, {"extra_msa_embedder.linear"})},
+        {"z", streams.at("z")}};
+    const EvoformerShape stack = extra_stack(shape);
+    run_blocks(
+        stack, parts_of_block(stack), weights, "extra_msa_stack.blocks.", extra, site, draws);
+    streams["z"] = extra.at("z");
   }
-  std::int64_t site = 3;  // of the first part behind the two embeddings
-  for (std::int64_t layer = 0; layer < shape.blocks; ++layer) {
-    const Weights own = of_layer(weights, layer, shape.openfold ? "evoformer.blocks." : "blocks.");
-    for (const auto& [part, stream] : parts) {
-      const at::Tensor before = streams.at(stream);
-      const at::Tensor after = evoformer_part(shape, part, own, streams);
-      // what has dropout (algorithm 6), along which dim its mask is one, and how rows count: dims
-      // in the order of their names
-      const std::string name = part;
-      const std::int64_t of_dim = before.size(1);
-      if (draws.seed && name == "row_attention") {
-        streams[stream] =
-            before + dropped(after - before, shape.msa_dropout, site, {0, before.size(0)}, draws);
-      } else if (draws.seed && name.starts_with("triangle_")) {
-        const bool ending = name == "triangle_ending";
-        const Sharing sharing{.dim = ending ? 1 : 0, .stride = ending ? of_dim : 1};
-        streams[stream] =
-            before + dropped(after - before, shape.pair_dropout, site, sharing, draws);
-      } else {
-        streams[stream] = after;
-      }
-      ++site;
-    }
-  }
+  run_blocks(
+      shape,
+      parts_of_block(shape),
+      weights,
+      shape.openfold ? "evoformer.blocks." : "blocks.",
+      streams,
+      site,
+      draws);
   const at::Tensor logits = linear(
       streams.at("m"),
       weights,

@@ -235,7 +235,9 @@ Dataset data_at(
   }
   const AlignmentReading alignments{
       .surely_protein = config.data.protein,
-      .masked = masked_residues(config.data.masked_residues)};
+      .masked = masked_residues(config.data.masked_residues),
+      .sequences = config.data.sequences,
+      .extra_sequences = config.data.extra_sequences};
   return Dataset(reading(
       [&] { return read_grid_data({paths.begin(), paths.end()}, model.model, alignments); }, key));
 }

@@ -27,6 +27,13 @@ struct EvoformerShape {
   // Embeddings, names of weights and the numbers that they begin with are OpenFold's (Ahdritz et
   // al. 2024): model_type "openfold".
   bool openfold = false;
+  // The stack of extra sequences that runs before the trunk, on a stream of its own (algorithm 18);
+  // 0 blocks: there is none.  Of `openfold` alone.  Pairs have the trunk's sizes in it, too.
+  std::int64_t extra_blocks = 0;
+  std::int64_t extra_hidden = 64;
+  std::int64_t extra_heads = 8;
+  std::int64_t extra_head_dim = 8;
+  std::int64_t extra_outer_channels = 32;
   // In training, of what row attention adds to the MSA: a mask that all sequences share; and of
   // what triangles add to pairs: one that all i share, behind the ending node all j (Jumper et al.
   // 2021, algorithm 6 and supplement 1.11.6: 0.15 and 0.25).
@@ -48,6 +55,8 @@ inline constexpr std::int64_t kPairFeatures = 111;
 inline constexpr std::int64_t kTargetFeatures = 22;
 inline constexpr std::int64_t kLetterFeatures = 49;
 inline constexpr std::int64_t kPlaceBins = 65;
+// Of an extra sequence: its letter, whether and how many letters were left out before it.
+inline constexpr std::int64_t kExtraFeatures = 25;
 // Letters of an alignment: 20 amino acids, unknown, gap, masked.
 inline constexpr std::int64_t kMsaClasses = 23;
 
@@ -56,7 +65,14 @@ inline constexpr std::int64_t kMsaClasses = 23;
 // triangle_starting, triangle_ending, pair_transition; or, of the extra-MSA stack,
 // global_column_attention in the second's place.  A batch brings "msa" and "pair" features, and
 // labels of letters that were masked.
+//
+// With extra blocks these are the first layers, whose parts are called "extra_row_attention" and so
+// on; they work on stream e (extra_sequences, residues) and on z, and a batch brings "extra_msa".
 Model evoformer_model(const EvoformerShape& shape);
+// Of the extra blocks by themselves, as a trunk of such sizes has them.
+EvoformerShape extra_stack(const EvoformerShape& shape);
+// What extra parts' names begin with.
+inline constexpr const char* kExtra = "extra_";
 // The shape of a model that evoformer_model() made.
 EvoformerShape evoformer_shape(const Model& model);
 
@@ -64,7 +80,7 @@ EvoformerShape evoformer_shape(const Model& model);
 EvoformerShape evoformer_shape_from_config(const nlohmann::json& config, const std::string& source);
 nlohmann::ordered_json config_of(const EvoformerShape& shape);
 
-// What plans call it: "evoformer", "-multimer", "-global".
+// What plans call it: "evoformer", "-multimer", "-global", "-extra".
 std::string architecture(const EvoformerShape& shape);
 // SHA-256 of its sizes.
 std::string fingerprint(const EvoformerShape& shape);

@@ -1,3 +1,5 @@
+#include <span>
+
 #include <nlohmann/json.hpp>
 
 #include "src/plan/model/evoformer/evoformer.h"
@@ -17,26 +19,59 @@ constexpr SizeKey<EvoformerShape> kSizes[] = {
     {"c_hidden_pair_att", &EvoformerShape::pair_head_dim, true},
     {"c_hidden_opm", &EvoformerShape::outer_channels},
     {"c_hidden_mul", &EvoformerShape::triangle_channels},
-    {"transition_n", &EvoformerShape::transition}};
+    {"transition_n", &EvoformerShape::transition},
+    {"no_extra_blocks", &EvoformerShape::extra_blocks, true},
+    {"c_e", &EvoformerShape::extra_hidden},
+    {"no_heads_extra", &EvoformerShape::extra_heads},
+    {"c_hidden_extra", &EvoformerShape::extra_head_dim},
+    {"c_hidden_opm_extra", &EvoformerShape::extra_outer_channels}};
 constexpr FlagKey<EvoformerShape> kFlags[] = {
     {"is_multimer", &EvoformerShape::multimer},
     {"global_column_attention", &EvoformerShape::global_column}};
 constexpr ShareKey<EvoformerShape> kShares[] = {
     {"msa_dropout", &EvoformerShape::msa_dropout}, {"pair_dropout", &EvoformerShape::pair_dropout}};
-constexpr SizeKeys<EvoformerShape> kKeys = {.sizes = kSizes, .flags = kFlags, .shares = kShares};
 constexpr const char* kOpenfold = "openfold";  // a model_type
+constexpr std::size_t kOfExtra = 5;            // the last of the sizes
+
+// Of a model with extra blocks, or without.
+SizeKeys<EvoformerShape> keys(bool extra) {
+  const std::span<const SizeKey<EvoformerShape>> sizes(kSizes);
+  return {
+      .sizes = sizes.first(sizes.size() - (extra ? 0 : kOfExtra)),
+      .flags = kFlags,
+      .shares = kShares};
+}
+SizeKeys<EvoformerShape> keys(const EvoformerShape& shape) { return keys(shape.extra_blocks > 0); }
 
 }  // namespace
 
 EvoformerShape evoformer_shape_from_config(
     const nlohmann::json& config, const std::string& source) {
-  EvoformerShape shape = read_sizes(config, source, kKeys);
-  shape.openfold = config.value("model_type", "") == kOpenfold;
+  const bool openfold = config.value("model_type", "") == kOpenfold;
+  EvoformerShape shape = read_sizes(config, source, keys(openfold));
+  shape.openfold = openfold;
+  if (shape.extra_blocks > 0 && shape.global_column) {
+    refuse_key(
+        source,
+        "no_extra_blocks",
+        "the extra-MSA stack comes before a trunk, and global_column_attention makes the trunk "
+        "such "
+        "a stack itself: leave one of them out");
+  }
+  for (const SizeKey<EvoformerShape>& size : std::span(kSizes).last(kOfExtra)) {
+    if (shape.extra_blocks == 0 && !size.optional && config.contains(size.key)) {
+      refuse_key(
+          source,
+          size.key,
+          "is of the extra-MSA stack, which the model has not got: set no_extra_blocks (AlphaFold "
+          "2 has 4), or leave it out");
+    }
+  }
   return shape;
 }
 
 nlohmann::ordered_json config_of(const EvoformerShape& shape) {
-  return write_sizes(shape.openfold ? kOpenfold : "evoformer", shape, kKeys);
+  return write_sizes(shape.openfold ? kOpenfold : "evoformer", shape, keys(shape));
 }
 
 EvoformerShape evoformer_shape(const Model& model) {
@@ -45,16 +80,17 @@ EvoformerShape evoformer_shape(const Model& model) {
 
 std::string architecture(const EvoformerShape& shape) {
   return std::string("evoformer") + (shape.multimer ? "-multimer" : "") +
-         (shape.global_column ? "-global" : "");
+         (shape.global_column ? "-global" : "") + (shape.extra_blocks > 0 ? "-extra" : "");
 }
 
 std::string fingerprint(const EvoformerShape& shape) {
-  return fingerprint(architecture(shape) + (shape.openfold ? "-openfold" : ""), shape, kKeys);
+  return fingerprint(architecture(shape) + (shape.openfold ? "-openfold" : ""), shape, keys(shape));
 }
 
 ModelFamily evoformer_family() {
-  const EvoformerShape extra = {
-      .blocks = 4, .msa_hidden = 64, .head_dim = 8, .pair_head_dim = 32, .global_column = true};
+  const EvoformerShape published{.openfold = true, .extra_blocks = 4};
+  EvoformerShape extra = extra_stack(published);
+  extra.openfold = false;
   return {
       .name = "evoformer",
       .types = {"evoformer", kOpenfold},
@@ -66,11 +102,13 @@ ModelFamily evoformer_family() {
           {evoformer_model({.blocks = 1}),
            evoformer_model({.blocks = 1, .multimer = true}),
            evoformer_model({.blocks = 1, .global_column = true}),
-           evoformer_model({.blocks = 1, .multimer = true, .global_column = true})},
+           evoformer_model({.blocks = 1, .multimer = true, .global_column = true}),
+           evoformer_model({.blocks = 1, .openfold = true, .extra_blocks = 1}),
+           evoformer_model({.blocks = 1, .multimer = true, .openfold = true, .extra_blocks = 1})},
       .presets = {
           {"evoformer", config_of(EvoformerShape{})},
           {"extra-msa", config_of(extra)},
-          {"openfold", config_of(EvoformerShape{.openfold = true})}}};
+          {"openfold", config_of(published)}}};
 }
 
 }  // namespace paradyse

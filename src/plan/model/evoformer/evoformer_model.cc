@@ -50,16 +50,45 @@ Matrix begun(const EvoformerShape& shape, Matrix matrix, Scheme scheme) {
   return matrix;
 }
 
-std::string prefix_of(const EvoformerShape& shape) {
-  return shape.openfold ? "evoformer.blocks." : "blocks.";
-}
+// Layers that are alike: the trunk's, or those of the extra sequences.
+struct Blocks {
+  EvoformerShape shape;            // sizes of these
+  std::string stream = "m";        // they work on it and on z
+  std::string rows = "sequences";  // and residues
+  std::string parts = {};          // what the names of their parts begin with
+  std::string weights = "blocks.";
+  std::int64_t first_layer = 0;
 
-// What works on the MSA without attention; what works on pairs.
-std::string msa_name(const EvoformerShape& shape, const std::string& name) {
-  return (shape.openfold ? "" : "core.") + name;
+  // What works on the MSA without attention; what works on pairs.
+  [[nodiscard]] std::string msa_name(const std::string& name) const {
+    return (shape.openfold ? "" : "core.") + name;
+  }
+  [[nodiscard]] std::string pair_name(const std::string& name) const {
+    return (shape.openfold ? "pair_stack." : "core.") + name;
+  }
+  [[nodiscard]] PartWeights no_weights(const std::string& part) const {
+    return {
+        .part = parts + part,
+        .prefix = weights,
+        .first_layer = first_layer,
+        .matrices = {},
+        .vectors = {}};
+  }
+};
+
+Blocks trunk(const EvoformerShape& shape) {
+  return {
+      .shape = shape,
+      .weights = shape.openfold ? "evoformer.blocks." : "blocks.",
+      .first_layer = shape.extra_blocks};
 }
-std::string pair_name(const EvoformerShape& shape, const std::string& name) {
-  return (shape.openfold ? "pair_stack." : "core.") + name;
+Blocks extra(const EvoformerShape& shape) {
+  return {
+      .shape = extra_stack(shape),
+      .stream = "e",
+      .rows = "extra_sequences",
+      .parts = kExtra,
+      .weights = "extra_msa_stack.blocks."};
 }
 
 void add_norm(PartWeights& part, Role role, const std::string& name, std::int64_t width) {
@@ -80,10 +109,11 @@ struct Attention {
   std::string pair_norm = {};  // where it is made from another stream
 };
 
-PartWeights attention_weights(const EvoformerShape& shape, const Attention& a, int domain) {
+PartWeights attention_weights(const Blocks& of, const Attention& a, int domain) {
+  const EvoformerShape& shape = of.shape;
   const Cuts heads = scaled(even_cuts(a.heads, domain), a.head_dim);
   const Cuts keys = a.key_heads == 0 ? heads : even_cuts(a.key_heads * a.head_dim, domain);
-  PartWeights part{.part = a.part, .prefix = prefix_of(shape), .matrices = {}, .vectors = {}};
+  PartWeights part = of.no_weights(a.part);
   for (const auto& [own, name, cuts, side, scheme] :
        {std::tuple{"q", "linear_q", heads, Side::input, Scheme::glorot},
         {"k", "linear_k", keys, Side::input, Scheme::glorot},
@@ -108,55 +138,44 @@ PartWeights attention_weights(const EvoformerShape& shape, const Attention& a, i
 }
 
 PartWeights transition_weights(
-    const EvoformerShape& shape,
+    const Blocks& of,
     const std::string& part_name,
     const std::string& name,
     std::int64_t width,
     int domain) {
+  const EvoformerShape& shape = of.shape;
   const std::int64_t factor = shape.transition;
   const Cuts wide = even_cuts(factor * width, domain);
-  PartWeights part{
-      .part = part_name,
-      .prefix = prefix_of(shape),
-      .matrices =
-          {begun(shape, matrix("up", name + ".linear_1", wide, width, Side::input), Scheme::he),
-           begun(
-               shape,
-               matrix("down", name + ".linear_2", wide, width, Side::output),
-               Scheme::final)},
-      .vectors = {}};
+  PartWeights part = of.no_weights(part_name);
+  part.matrices = {
+      begun(shape, matrix("up", name + ".linear_1", wide, width, Side::input), Scheme::he),
+      begun(shape, matrix("down", name + ".linear_2", wide, width, Side::output), Scheme::final)};
   add_norm(part, Role::norm, name + ".layer_norm", width);
   part.vectors.push_back({Role::in_bias, name + ".linear_1.bias", factor * width});
   part.vectors.push_back({Role::out_bias, name + ".linear_2.bias", width});
   return part;
 }
 
-PartWeights outer_product_weights(const EvoformerShape& shape, int domain) {
-  const std::string name = msa_name(shape, "outer_product_mean");
+PartWeights outer_product_weights(const Blocks& of, int domain) {
+  const EvoformerShape& shape = of.shape;
+  const std::string name = of.msa_name("outer_product_mean");
   const std::int64_t C = shape.outer_channels;
   const Cuts channels = even_cuts(C, domain);
-  PartWeights part{
-      .part = "outer_product_mean",
-      .prefix = prefix_of(shape),
-      .matrices =
-          {begun(
-               shape,
-               matrix("a", name + ".linear_1", channels, shape.msa_hidden, Side::input),
-               Scheme::lecun),
-           begun(
-               shape,
-               matrix("b", name + ".linear_2", channels, shape.msa_hidden, Side::input),
-               Scheme::lecun),
-           begun(
-               shape,
-               matrix(
-                   "o",
-                   name + ".linear_out",
-                   even_cuts(C * C, domain),
-                   shape.pair_hidden,
-                   Side::output),
-               Scheme::final)},
-      .vectors = {}};
+  PartWeights part = of.no_weights("outer_product_mean");
+  const Cuts pairs = even_cuts(C * C, domain);
+  part.matrices = {
+      begun(
+          shape,
+          matrix("a", name + ".linear_1", channels, shape.msa_hidden, Side::input),
+          Scheme::lecun),
+      begun(
+          shape,
+          matrix("b", name + ".linear_2", channels, shape.msa_hidden, Side::input),
+          Scheme::lecun),
+      begun(
+          shape,
+          matrix("o", name + ".linear_out", pairs, shape.pair_hidden, Side::output),
+          Scheme::final)};
   add_norm(part, Role::pair_norm, name + ".layer_norm", shape.msa_hidden);
   part.vectors.push_back({Role::in_bias, name + ".linear_1.bias", C});
   part.vectors.push_back({Role::in_bias, name + ".linear_2.bias", C});
@@ -165,14 +184,12 @@ PartWeights outer_product_weights(const EvoformerShape& shape, int domain) {
 }
 
 PartWeights triangle_weights(
-    const EvoformerShape& shape,
-    const std::string& part_name,
-    const std::string& name,
-    int domain) {
+    const Blocks& of, const std::string& part_name, const std::string& name, int domain) {
+  const EvoformerShape& shape = of.shape;
   const std::int64_t C = shape.triangle_channels;
   const std::int64_t H = shape.pair_hidden;
   const Cuts channels = even_cuts(C, domain);
-  PartWeights part{.part = part_name, .prefix = prefix_of(shape), .matrices = {}, .vectors = {}};
+  PartWeights part = of.no_weights(part_name);
   add_norm(part, Role::norm, name + ".layer_norm_in", H);
   add_norm(part, Role::last_norm, name + ".layer_norm_out", C);
   for (const auto& [own, linear, gate] :
@@ -199,7 +216,7 @@ PartWeights triangle_weights(
 // A product of an embedding: of so many columns of what a batch brings.
 struct Product {
   const char* own;
-  const char* stored_as;  // below "input_embedder."
+  const char* stored_as;
   std::int64_t features;
 };
 
@@ -221,7 +238,7 @@ Part embedding(
       .weights = [=](int domain) {
         PartWeights part{.part = part_name, .prefix = "", .matrices = {}, .vectors = {}};
         for (const Product& one : products) {
-          const std::string name = std::string("input_embedder.") + one.stored_as;
+          const std::string name = one.stored_as;
           part.matrices.push_back(begun(
               shape,
               matrix(one.own, name, even_cuts(width, domain), one.features, Side::input),
@@ -255,34 +272,34 @@ Part masked_msa_head(const EvoformerShape& shape) {
       }};
 }
 
+// The parts of one of the blocks.
 class Block {
  public:
-  explicit Block(const EvoformerShape& shape) : shape_(shape) {}
+  explicit Block(Blocks of) : of_(std::move(of)) {}
 
   [[nodiscard]] std::vector<Part> parts() const {
+    const EvoformerShape& shape = of_.shape;
     std::vector<Part> parts = {
         row_attention(),
-        shape_.global_column ? global_column_attention() : column_attention(),
-        transition("msa_transition", "m", msa_name(shape_, "msa_transition"), shape_.msa_hidden),
+        shape.global_column ? global_column_attention() : column_attention(),
+        transition("msa_transition", of_.stream, of_.msa_name("msa_transition"), shape.msa_hidden),
         outer_product(),
-        triangle("triangle_outgoing", "j", pair_name(shape_, "tri_mul_out")),
-        triangle("triangle_incoming", "i", pair_name(shape_, "tri_mul_in")),
-        attention(
-            "z", "j", triangle_attention("triangle_starting", pair_name(shape_, "tri_att_start."))),
-        attention(
-            "z", "i", triangle_attention("triangle_ending", pair_name(shape_, "tri_att_end."))),
-        transition(
-            "pair_transition", "z", pair_name(shape_, "pair_transition"), shape_.pair_hidden)};
+        triangle("triangle_outgoing", "j", of_.pair_name("tri_mul_out")),
+        triangle("triangle_incoming", "i", of_.pair_name("tri_mul_in")),
+        triangle_attention("triangle_starting", "j", of_.pair_name("tri_att_start.")),
+        triangle_attention("triangle_ending", "i", of_.pair_name("tri_att_end.")),
+        transition("pair_transition", "z", of_.pair_name("pair_transition"), shape.pair_hidden)};
     for (Part& part : parts) {
       if (part.name == "row_attention") {
-        part.shape.dropout = shape_.msa_dropout;
-        part.shape.dropout_shared = "sequences";
+        part.shape.dropout = shape.msa_dropout;
+        part.shape.dropout_shared = of_.rows;
       } else if (part.name.starts_with("triangle_")) {
-        part.shape.dropout = shape_.pair_dropout;
+        part.shape.dropout = shape.pair_dropout;
         part.shape.dropout_shared = part.name == "triangle_ending" ? "j" : "i";
       }
+      part.name = of_.parts + part.name;
     }
-    if (shape_.multimer) {
+    if (shape.multimer) {
       std::rotate(parts.begin(), parts.begin() + 3, parts.begin() + 4);
     }
     return parts;
@@ -292,21 +309,9 @@ class Block {
   [[nodiscard]] PartShape common(std::int64_t width) const {
     return {
         .hidden = width,
-        .ffn = shape_.transition * width,
+        .ffn = of_.shape.transition * width,
         .activation = Activation::relu,
         .norm_eps = 1e-5};
-  }
-
-  [[nodiscard]] Attention triangle_attention(
-      const std::string& part, const std::string& prefix) const {
-    return {
-        .part = part,
-        .core = prefix + "mha.",
-        .norm = prefix + "layer_norm",
-        .width = shape_.pair_hidden,
-        .heads = shape_.pair_heads,
-        .head_dim = shape_.pair_head_dim > 0 ? shape_.pair_head_dim : shape_.head_dim,
-        .bias = prefix + "linear"};
   }
 
   [[nodiscard]] Part attention(
@@ -318,7 +323,7 @@ class Block {
         .writes = {stream},
         .along = along,
         .shape = common(a.width),
-        .weights = [shape = shape_, a](int domain) { return attention_weights(shape, a, domain); }};
+        .weights = [of = of_, a](int domain) { return attention_weights(of, a, domain); }};
     part.shape.heads = part.shape.kv_heads = a.heads;
     part.shape.head_dim = a.head_dim;
     part.shape.gated_heads = true;
@@ -326,47 +331,57 @@ class Block {
     return part;
   }
 
+  [[nodiscard]] Part triangle_attention(
+      const std::string& name, const std::string& along, const std::string& weights) const {
+    const EvoformerShape& shape = of_.shape;
+    return attention(
+        "z",
+        along,
+        {.part = name,
+         .core = weights + "mha.",
+         .norm = weights + "layer_norm",
+         .width = shape.pair_hidden,
+         .heads = shape.pair_heads,
+         .head_dim = shape.pair_head_dim > 0 ? shape.pair_head_dim : shape.head_dim,
+         .bias = weights + "linear"});
+  }
+
+  // Of the MSA, along its rows or columns.
+  [[nodiscard]] Attention msa_attention(
+      const std::string& name, const std::string& core, const std::string& norm) const {
+    return {
+        .part = name,
+        .core = core,
+        .norm = norm,
+        .width = of_.shape.msa_hidden,
+        .heads = of_.shape.msa_heads,
+        .head_dim = of_.shape.head_dim};
+  }
+
   [[nodiscard]] Part column_attention() const {
     return attention(
-        "m",
-        "sequences",
-        {.part = "column_attention",
-         .core = "msa_att_col._msa_att.mha.",
-         .norm = "msa_att_col._msa_att.layer_norm_m",
-         .width = shape_.msa_hidden,
-         .heads = shape_.msa_heads,
-         .head_dim = shape_.head_dim});
+        of_.stream,
+        of_.rows,
+        msa_attention(
+            "column_attention", "msa_att_col._msa_att.mha.", "msa_att_col._msa_att.layer_norm_m"));
   }
 
   [[nodiscard]] Part global_column_attention() const {
-    Part part = attention(
-        "m",
-        "sequences",
-        {.part = "global_column_attention",
-         .core = "msa_att_col.global_attention.",
-         .norm = "msa_att_col.layer_norm_m",
-         .width = shape_.msa_hidden,
-         .heads = shape_.msa_heads,
-         .head_dim = shape_.head_dim,
-         .key_heads = 1});
+    Attention columns = msa_attention(
+        "global_column_attention", "msa_att_col.global_attention.", "msa_att_col.layer_norm_m");
+    columns.key_heads = 1;
+    Part part = attention(of_.stream, of_.rows, columns);
     part.kind = kGlobalAttention;
     part.shape.kv_heads = 1;
     return part;
   }
 
   [[nodiscard]] Part row_attention() const {
-    Part part = attention(
-        "m",
-        "residues",
-        {.part = "row_attention",
-         .core = "msa_att_row.mha.",
-         .norm = "msa_att_row.layer_norm_m",
-         .width = shape_.msa_hidden,
-         .heads = shape_.msa_heads,
-         .head_dim = shape_.head_dim,
-         .bias = "msa_att_row.linear_z",
-         .pair_norm = "msa_att_row.layer_norm_z"});
-    part.reads = {"m", "z"};
+    Attention rows = msa_attention("row_attention", "msa_att_row.mha.", "msa_att_row.layer_norm_m");
+    rows.bias = "msa_att_row.linear_z";
+    rows.pair_norm = "msa_att_row.layer_norm_z";
+    Part part = attention(of_.stream, "residues", rows);
+    part.reads = {of_.stream, "z"};
     return part;
   }
 
@@ -381,8 +396,8 @@ class Block {
         .reads = {stream},
         .writes = {stream},
         .shape = common(width),
-        .weights = [=, shape = shape_](int domain) {
-          return transition_weights(shape, name, weights, width, domain);
+        .weights = [=, of = of_](int domain) {
+          return transition_weights(of, name, weights, width, domain);
         }};
   }
 
@@ -390,12 +405,12 @@ class Block {
     Part part{
         .name = "outer_product_mean",
         .kind = "outer_product",
-        .reads = {"z", "m"},
+        .reads = {"z", of_.stream},
         .writes = {"z"},
-        .shape = common(shape_.pair_hidden),
-        .weights = [shape = shape_](int domain) { return outer_product_weights(shape, domain); }};
-    part.shape.pair = "m";
-    part.shape.channels = shape_.outer_channels;
+        .shape = common(of_.shape.pair_hidden),
+        .weights = [of = of_](int domain) { return outer_product_weights(of, domain); }};
+    part.shape.pair = of_.stream;
+    part.shape.channels = of_.shape.outer_channels;
     return part;
   }
 
@@ -407,20 +422,20 @@ class Block {
         .reads = {"z"},
         .writes = {"z"},
         .along = along,
-        .shape = common(shape_.pair_hidden),
-        .weights = [=, shape = shape_](int domain) {
-          return triangle_weights(shape, name, weights, domain);
+        .shape = common(of_.shape.pair_hidden),
+        .weights = [=, of = of_](int domain) {
+          return triangle_weights(of, name, weights, domain);
         }};
-    part.shape.channels = shape_.triangle_channels;
+    part.shape.channels = of_.shape.triangle_channels;
     return part;
   }
 
-  EvoformerShape shape_;
+  Blocks of_;
 };
 
 // Files of AlphaFold's whole model by OpenFold, of its versions 2 and 1.
-OtherNames openfold_names() {
-  return {
+OtherNames openfold_names(bool with_extra) {
+  OtherNames names{
       .older =
           {{".msa_transition.", ".core.msa_transition."},
            {".outer_product_mean.", ".core.outer_product_mean."},
@@ -430,8 +445,24 @@ OtherNames openfold_names() {
           "aux_heads.",
           "recycling_embedder.",
           "template_",
-          "extra_msa_",
           "evoformer.linear."}};
+  if (!with_extra) {
+    names.unused.emplace_back("extra_msa_");
+  }
+  return names;
+}
+
+// So many layers in all, each stack its share of them and at least one; of none, none.
+EvoformerShape with_blocks(EvoformerShape shape, std::int64_t layers) {
+  const std::int64_t all = shape.extra_blocks + shape.blocks;
+  if (shape.extra_blocks > 0 && layers > 0) {
+    const std::int64_t share = (shape.extra_blocks * layers + all / 2) / all;
+    shape.extra_blocks = std::clamp<std::int64_t>(share, 1, std::max<std::int64_t>(1, layers - 1));
+    layers = std::max<std::int64_t>(1, layers - shape.extra_blocks);
+  }
+  shape.extra_blocks = layers == 0 ? 0 : shape.extra_blocks;
+  shape.blocks = layers;
+  return shape;
 }
 
 }  // namespace
@@ -454,25 +485,50 @@ Model evoformer_model(const EvoformerShape& shape) {
       .limits = {.gpus = false},
       .words = {.items = "alignments", .scored = "predicted letters"},
       .of_layers = [shape](std::int64_t layers) {
-        EvoformerShape other = shape;
-        other.blocks = layers;
-        return evoformer_model(other);
+        return evoformer_model(with_blocks(shape, layers));
       }};
-  std::vector<Product> of_msa = {{"proj", "linear_m", kMsaFeatures}};
-  std::vector<Product> of_pair = {{"proj", "linear_z", kPairFeatures}};
+  std::vector<Product> of_msa = {{"proj", "input_embedder.linear_m", kMsaFeatures}};
+  std::vector<Product> of_pair = {{"proj", "input_embedder.linear_z", kPairFeatures}};
   if (shape.openfold) {
-    of_msa = {{"target", "linear_tf_m", kTargetFeatures}, {"msa", "linear_msa_m", kLetterFeatures}};
+    of_msa = {
+        {"target", "input_embedder.linear_tf_m", kTargetFeatures},
+        {"msa", "input_embedder.linear_msa_m", kLetterFeatures}};
     of_pair = {
-        {"i", "linear_tf_z_i", kTargetFeatures},
-        {"j", "linear_tf_z_j", kTargetFeatures},
-        {"place", "linear_relpos", kPlaceBins}};
-    model.other_names = openfold_names();
+        {"i", "input_embedder.linear_tf_z_i", kTargetFeatures},
+        {"j", "input_embedder.linear_tf_z_j", kTargetFeatures},
+        {"place", "input_embedder.linear_relpos", kPlaceBins}};
+    model.other_names = openfold_names(shape.extra_blocks > 0);
   }
   add_end(model, embedding(shape, "m", "msa", shape.msa_hidden, of_msa));
   add_end(model, embedding(shape, "z", "pair", shape.pair_hidden, of_pair));
-  add_layers(model, shape.blocks, Block(shape).parts());
+  if (shape.extra_blocks > 0) {
+    const Blocks blocks = extra(shape);
+    model.streams.push_back(
+        {.name = blocks.stream,
+         .rows = {blocks.rows, "residues"},
+         .columns = blocks.shape.msa_hidden,
+         .home = blocks.rows});
+    const Product product{"proj", "extra_msa_embedder.linear", kExtraFeatures};
+    add_end(
+        model, embedding(shape, blocks.stream, "extra_msa", blocks.shape.msa_hidden, {product}));
+    add_layers(model, shape.extra_blocks, Block(blocks).parts());
+  }
+  add_layers(model, shape.blocks, Block(trunk(shape)).parts());
   add_end(model, masked_msa_head(shape));
   return model;
+}
+
+EvoformerShape extra_stack(const EvoformerShape& shape) {
+  EvoformerShape stack = shape;
+  stack.blocks = shape.extra_blocks;
+  stack.msa_hidden = shape.extra_hidden;
+  stack.msa_heads = shape.extra_heads;
+  stack.head_dim = shape.extra_head_dim;
+  stack.pair_head_dim = shape.pair_head_dim > 0 ? shape.pair_head_dim : shape.head_dim;
+  stack.outer_channels = shape.extra_outer_channels;
+  stack.global_column = true;
+  stack.extra_blocks = 0;
+  return stack;
 }
 
 EvoformerShape::operator Model() const { return evoformer_model(*this); }

@@ -29,7 +29,7 @@ bool Findings::document_exists(std::int64_t document) const {
 }
 
 bool Findings::of_samples() const {
-  return model ? model->of_samples() : layer_parts(plan.model_name) != layer_parts();
+  return model ? model->of_samples() : layer_kinds(plan.model_name) != layer_kinds({});
 }
 
 std::string text(double number) {

@@ -18,6 +18,7 @@ namespace paradyse::check {
 // The verb of each part over a run of layers.
 struct VerbRun {
   std::int64_t layers = 0;
+  const LayerChoice* choice = nullptr;
   std::vector<Verb> parts;
   bool whole = false;  // made again as a whole
 };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 
 #include "src/plan/base/plan_path.h"
 #include "src/plan/base/text_match.h"
@@ -7,9 +8,34 @@
 namespace paradyse::check {
 namespace {
 
+// The parts of the layers of a run that begins with `first`; fewer layers may have them than it is
+// of.
+struct PartsOfRun {
+  std::vector<std::string> names;
+  std::int64_t layers = 0;
+};
+PartsOfRun parts_of_run(const Findings& findings, const LayerRun& run, std::int64_t first) {
+  if (findings.model) {
+    for (const Stack& stack : findings.model->stacks()) {
+      if (first >= stack.first && first < stack.first + stack.layers) {
+        PartsOfRun found{.names = {}, .layers = stack.first + stack.layers - first};
+        for (const std::shared_ptr<const Part>& part : stack.parts) {
+          found.names.push_back(part->name);
+        }
+        return found;
+      }
+    }
+  }
+  return {
+      .names =
+          parts_like(findings.plan.model_name, run.choice.empty() ? "" : run.choice.front().part),
+      .layers = run.layers};
+}
+
 CheckedProgram check_program(Findings& findings, const std::string& path, const LayerRuns& runs) {
   CheckedProgram checked{.sound = true, .verbs = {}};
   std::int64_t rest = findings.plan.layers;
+  std::int64_t first = 0;
   bool counted = true;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const LayerRun& run = runs[i];
@@ -26,8 +52,17 @@ CheckedProgram check_program(Findings& findings, const std::string& path, const 
     } else {
       rest -= counted ? run.layers : 0;
     }
-    VerbRun verbs{.layers = run.layers, .parts = {}};
-    const std::vector<std::string>& parts = layer_parts(findings.plan.model_name);
+    VerbRun verbs{.layers = run.layers, .choice = &run.choice, .parts = {}};
+    const auto& [parts, alike] = parts_of_run(findings, run, first);
+    first += counted ? run.layers : 0;
+    if (counted && run.layers > alike) {
+      findings.say(
+          here + ".layers",
+          text(run.layers) + " layers, of which only the first " + text(alike) +
+              " have the parts " + joined(parts, ", then ") +
+              ": the others are a run of their own");
+      checked.sound = false;
+    }
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const bool there = run.choice.size() == parts.size() && run.choice[p].part == parts[p];
       if (!there) {

@@ -149,7 +149,7 @@ void check_sizes(Findings& findings) {
         "model.sha256",
         "the plan is for a model '" + findings.plan.model_name + "' " + findings.plan.model_sha256 +
             ", this one is a " + here + " " + ours + ": plan for this model");
-    if (layer_parts(findings.plan.model_name) != layer_parts(here)) {
+    if (layer_kinds(findings.plan.model_name) != layer_kinds(here)) {
       require(
           false,
           "model.name",

@@ -1,4 +1,8 @@
 #include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
@@ -30,15 +34,17 @@ std::int64_t first_difference(
   return -1;
 }
 
-std::string verb_at(const std::vector<VerbRun>& runs, std::int64_t layer, std::size_t part) {
+// The part's name and verb.
+std::pair<std::string, std::string> verb_at(
+    const std::vector<VerbRun>& runs, std::int64_t layer, std::size_t part) {
   std::int64_t end = 0;
   for (const VerbRun& run : runs) {
     end += run.layers;
-    if (layer < end) {
-      return to_string(run.parts[part]);
+    if (layer < end && part < run.parts.size()) {
+      return {(*run.choice)[part].part, to_string(run.parts[part])};
     }
   }
-  return "nothing";
+  return {"part", "nothing"};
 }
 
 bool holds_weights(const CheckedGroup& group) {
@@ -119,17 +125,28 @@ bool check_cover(
 
 void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups) {
   for_each_pair_of_a_domain(groups, [&](const CheckedGroup& a, const CheckedGroup& b) {
-    const std::vector<std::string>& parts = layer_parts(findings.plan.model_name);
-    for (std::size_t part = 0; part < parts.size(); ++part) {
-      const std::int64_t layer = first_difference(
-          a.program->verbs, b.program->verbs, [&](const VerbRun& run) { return run.parts[part]; });
+    std::size_t parts = 0;  // of the layers that have most
+    for (const VerbRun& run : a.program->verbs) {
+      parts = std::max(parts, run.parts.size());
+    }
+    for (std::size_t part = 0; part < parts; ++part) {
+      const std::int64_t layer =
+          first_difference(a.program->verbs, b.program->verbs, [&](const VerbRun& run) {
+            return part < run.parts.size() ? std::optional(run.parts[part]) : std::nullopt;
+          });
       if (layer >= 0) {
+        const auto [name, verb] = verb_at(b.program->verbs, layer, part);
         findings.say(
             b.path + ".program",
-            "in layer " + text(layer) + " its " + parts[part] + " has the weight mode '" +
-                verb_at(b.program->verbs, layer, part) + "', that of " + a.path + " '" +
-                verb_at(a.program->verbs, layer, part) +
-                "': groups of a sharding group (weight_domain) run in lock-step");
+            fmt::format(
+                "in layer {} its {} has the weight mode '{}', that of {} '{}': groups of a "
+                "sharding "
+                "group (weight_domain) run in lock-step",
+                layer,
+                name,
+                verb,
+                a.path,
+                verb_at(a.program->verbs, layer, part).second));
       }
     }
     const std::int64_t layer = first_difference(

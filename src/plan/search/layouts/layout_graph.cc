@@ -1,7 +1,9 @@
 #include "src/plan/search/layouts/layout_graph.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -191,34 +193,121 @@ LayoutPath cheapest_cycle(const LayoutGraph& graph) {
   return best;
 }
 
+namespace {
+
+// Whether the streams that both stacks have lie alike.
+bool agree(
+    const LayoutStack& a,
+    const std::vector<int>& places_of_a,
+    const LayoutStack& b,
+    const std::vector<int>& places_of_b) {
+  for (std::size_t s = 0; s < a.streams.size(); ++s) {
+    for (std::size_t t = 0; t < b.streams.size(); ++t) {
+      if (a.streams[s] == b.streams[t] && places_of_a[s] != places_of_b[t]) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// What a stack and all behind it cost, by the border that it begins at, and how they go on.
+struct Onward {
+  explicit Onward(const LayoutStack& stack)
+      : table(std::make_unique<LayerTable>(layer_table(stack.graph))), walks(*table) {
+    while (walks.layers() < stack.layers) {
+      walks.grow();
+    }
+  }
+
+  std::unique_ptr<LayerTable> table;
+  Walks walks;
+  std::vector<double> cost = {};       // [begin]
+  std::vector<std::size_t> end = {};   // [begin]
+  std::vector<std::size_t> next = {};  // [end] where the next stack begins
+};
+
+// [end of a stack] What all behind it cost, at least; and `next`, as Onward has it.
+std::vector<double> costs_behind(
+    const LayoutStack& stack,
+    const LayoutStack& behind,
+    const Onward& of_behind,
+    std::vector<std::size_t>& next) {
+  const Borders borders(stack.graph);
+  const Borders borders_behind(behind.graph);
+  std::vector<double> costs(borders.count(), kNever);
+  next.assign(borders.count(), 0);
+  for (std::size_t e = 0; e < borders.count(); ++e) {
+    for (std::size_t b = 0; b < borders_behind.count(); ++b) {
+      if (of_behind.cost[b] < costs[e] &&
+          agree(stack, borders.places(e), behind, borders_behind.places(b))) {
+        costs[e] = of_behind.cost[b];
+        next[e] = b;
+      }
+    }
+  }
+  return costs;
+}
+
+}  // namespace
+
 LayoutPath cheapest_path(
-    const LayoutGraph& graph,
-    std::size_t layers,
+    const std::vector<LayoutStack>& stacks,
     const std::vector<double>& begin,
     const std::vector<double>& end) {
-  const LayerTable layer = layer_table(graph);
-  Walks walks(layer);
-  while (walks.layers() < layers) {
-    walks.grow();
+  std::vector<Onward> onward;  // of the last stack first
+  std::vector<double> behind = end;
+  for (std::size_t k = stacks.size(); k-- > 0;) {
+    Onward one(stacks[k]);
+    if (k + 1 < stacks.size()) {
+      behind = costs_behind(stacks[k], stacks[k + 1], onward.back(), one.next);
+    }
+    one.cost.assign(one.table->borders, kNever);
+    one.end.assign(one.table->borders, 0);
+    for (std::size_t b = 0; b < one.table->borders; ++b) {
+      for (std::size_t e = 0; e < one.table->borders; ++e) {
+        const double cost = one.walks.cost(b, e) + (behind.empty() ? 0 : behind[e]);
+        if (cost < one.cost[b]) {
+          one.cost[b] = cost;
+          one.end[b] = e;
+        }
+      }
+    }
+    onward.push_back(std::move(one));
   }
   double least = kNever;
   std::size_t from = 0;
-  std::size_t to = 0;
-  for (std::size_t b = 0; b < layer.borders; ++b) {
-    for (std::size_t e = 0; e < layer.borders; ++e) {
-      const double cost =
-          (begin.empty() ? 0 : begin[b]) + walks.cost(b, e) + (end.empty() ? 0 : end[e]);
-      if (cost < least) {
-        least = cost;
-        from = b;
-        to = e;
-      }
+  for (std::size_t b = 0; b < onward.back().cost.size(); ++b) {
+    const double cost = (begin.empty() ? 0 : begin[b]) + onward.back().cost[b];
+    if (cost < least) {
+      least = cost;
+      from = b;
     }
   }
   if (least == kNever) {
     no_path();
   }
-  return {.layers = walks.path(layers, from, to), .cost = least / static_cast<double>(layers)};
+  LayoutPath path;
+  for (std::size_t k = 0; k < stacks.size(); ++k) {
+    const Onward& one = onward[stacks.size() - 1 - k];
+    const std::size_t to = one.end[from];
+    std::ranges::move(one.walks.path(stacks[k].layers, from, to), std::back_inserter(path.layers));
+    from = k + 1 < stacks.size() ? one.next[to] : 0;
+  }
+  path.cost = least / static_cast<double>(path.layers.size());
+  return path;
+}
+
+LayoutPath cheapest_path(
+    const LayoutGraph& graph,
+    std::size_t layers,
+    const std::vector<double>& begin,
+    const std::vector<double>& end) {
+  LayoutStack stack{.graph = graph, .layers = layers, .streams = {}};
+  for (std::size_t s = 0; s < graph.places.size(); ++s) {
+    stack.streams.push_back(s);
+  }
+  return cheapest_path(std::vector{std::move(stack)}, begin, end);
 }
 
 }  // namespace paradyse

@@ -32,8 +32,22 @@ struct LayoutPath {
 // a layer's border (Karp 1978), by min-plus powers of what a layer costs from border to border.
 LayoutPath cheapest_cycle(const LayoutGraph& graph);
 
-// So many layers, begun and ended at any places: `begin` and `end` [place of all streams, the last
-// stream's fastest] are added; empty: nothing.
+// Layers that are alike, before or behind others.
+struct LayoutStack {
+  LayoutGraph graph;
+  std::size_t layers = 1;
+  // [stream of the graph] Its number: a stream that several stacks have lies, where one ends, as
+  // the next finds it.
+  std::vector<std::size_t> streams;
+};
+
+// The layers of all stacks in a row, begun and ended at any places: `begin` and `end` [place of all
+// streams of the first and of the last stack, the last stream's fastest] are added; empty: nothing.
+LayoutPath cheapest_path(
+    const std::vector<LayoutStack>& stacks,
+    const std::vector<double>& begin = {},
+    const std::vector<double>& end = {});
+// Of one stack.
 LayoutPath cheapest_path(
     const LayoutGraph& graph,
     std::size_t layers,

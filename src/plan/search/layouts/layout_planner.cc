@@ -11,14 +11,45 @@
 namespace paradyse {
 namespace {
 
-// The ways of all parts of a layer and the graph over them.
+// The ways of all parts of a layer, of layers that are alike, and the graph over them.
 struct Choices {
   std::vector<std::vector<PartWay>> ways;  // [part]
-  LayoutGraph graph;
+  LayoutStack stack;
 };
 
-void add_moves(PartWays& parts, const LayoutTask& task, LayoutGraph& graph) {
-  for (const PartWays::PlacedStream& stream : parts.streams()) {
+// Of a model's stacks; where it has no layers, one of none.
+std::vector<Stack> stacks_of(const Model& model) {
+  std::vector<Stack> stacks = model.stacks();
+  return stacks.empty() ? std::vector<Stack>(1) : stacks;
+}
+
+bool reads(const Stack& stack, const std::string& stream) {
+  return std::ranges::any_of(stack.parts, [&](const std::shared_ptr<const Part>& part) {
+    return std::ranges::count(part->reads, stream) > 0;
+  });
+}
+
+// The numbers of the streams whose places matter in a stack: that it reads, or that are read before
+// it and behind it.
+std::vector<std::size_t> streams_in(
+    const PartWays& parts, const Model& model, const std::vector<Stack>& stacks, std::size_t k) {
+  std::vector<std::size_t> numbers;
+  for (std::size_t s = 0; s < parts.streams().size(); ++s) {
+    const auto read = [&](const Stack& stack) { return reads(stack, parts.streams()[s].name); };
+    const auto here = stacks.begin() + static_cast<std::ptrdiff_t>(k);
+    const bool passes =
+        std::any_of(stacks.begin(), here, read) && std::any_of(here, stacks.end(), read);
+    if (stacks.size() == 1 || ends_at_home(model) || read(*here) || passes) {
+      numbers.push_back(s);
+    }
+  }
+  return numbers;
+}
+
+void add_moves(PartWays& parts, const LayoutTask& task, LayoutStack& stack) {
+  LayoutGraph& graph = stack.graph;
+  for (const std::size_t number : stack.streams) {
+    const PartWays::PlacedStream& stream = parts.streams()[number];
     const std::vector<Placement>& places = stream.places;
     graph.places.push_back(static_cast<int>(places.size()));
     auto& costs = graph.moves.emplace_back();
@@ -31,9 +62,14 @@ void add_moves(PartWays& parts, const LayoutTask& task, LayoutGraph& graph) {
   }
 }
 
-LayoutGraph::Way node(const PartWays& parts, const LayoutTask& task, const PartWay& way) {
+LayoutGraph::Way node(
+    const PartWays& parts,
+    const LayoutTask& task,
+    const std::vector<std::size_t>& streams,
+    const PartWay& way) {
   LayoutGraph::Way node{.at = {}, .cost = value(task, way.cost)};
-  for (const PartWays::PlacedStream& stream : parts.streams()) {
+  for (const std::size_t number : streams) {
+    const PartWays::PlacedStream& stream = parts.streams()[number];
     const auto in = way.choice.in.find(stream.name);
     node.at.push_back(
         in == way.choice.in.end()
@@ -44,10 +80,13 @@ LayoutGraph::Way node(const PartWays& parts, const LayoutTask& task, const PartW
   return node;
 }
 
-Choices choices_of(PartWays& parts, const LayoutTask& task) {
+Choices choices_of(
+    PartWays& parts, const LayoutTask& task, const std::vector<Stack>& stacks, std::size_t k) {
   Choices choices;
-  add_moves(parts, task, choices.graph);
-  for (const std::shared_ptr<const Part>& part : parts.parts()) {
+  choices.stack.layers = idx(stacks[k].layers);
+  choices.stack.streams = streams_in(parts, *task.model, stacks, k);
+  add_moves(parts, task, choices.stack);
+  for (const std::shared_ptr<const Part>& part : stacks[k].parts) {
     choices.ways.push_back(parts.all(*part));
     if (choices.ways.back().empty()) {
       std::string why;
@@ -57,9 +96,9 @@ Choices choices_of(PartWays& parts, const LayoutTask& task) {
           "layouts: " + part->name + " cannot run on " + std::to_string(task.documents.ranks()) +
           " ranks with any sharding of its tensors; " + first.strategy + ": " + why);
     }
-    auto& nodes = choices.graph.parts.emplace_back();
+    auto& nodes = choices.stack.graph.parts.emplace_back();
     for (const PartWay& way : choices.ways.back()) {
-      nodes.push_back(node(parts, task, way));
+      nodes.push_back(node(parts, task, choices.stack.streams, way));
     }
   }
   return choices;
@@ -152,28 +191,71 @@ LayoutPlan costs_of(
 
 namespace {
 
-std::vector<std::vector<const PartWay*>> ways_of(const Choices& choices, const LayoutPath& path) {
-  std::vector<std::vector<const PartWay*>> layers;
-  for (const std::vector<std::size_t>& layer : path.layers) {
-    std::vector<const PartWay*>& ways = layers.emplace_back();
-    for (std::size_t part = 0; part < layer.size(); ++part) {
-      ways.push_back(&choices.ways[part][layer[part]]);
-    }
+// Of a layer, whose stack has these choices.
+std::vector<const PartWay*> ways_of(const Choices& choices, const std::vector<std::size_t>& layer) {
+  std::vector<const PartWay*> ways;
+  ways.reserve(layer.size());
+  for (std::size_t part = 0; part < layer.size(); ++part) {
+    ways.push_back(&choices.ways[part][layer[part]]);
   }
-  return layers;
+  return ways;
 }
+
+// What layers that follow one another for ever cost, those of each stack by themselves: the mean
+// over all layers of the model.
+class Mean {
+ public:
+  void add(const LayoutPlan& one, std::int64_t layers) {
+    const auto count = static_cast<double>(std::max<std::int64_t>(1, layers));
+    layers_ += count;
+    sum_.elements_forward += count * one.elements_forward;
+    sum_.elements_backward += count * one.elements_backward;
+    sum_.seconds += count * one.seconds;
+    sum_.layers.insert(sum_.layers.end(), one.layers.begin(), one.layers.end());
+  }
+  [[nodiscard]] LayoutPlan plan() && {
+    sum_.elements_forward /= layers_;
+    sum_.elements_backward /= layers_;
+    sum_.seconds /= layers_;
+    return std::move(sum_);
+  }
+
+ private:
+  LayoutPlan sum_;
+  double layers_ = 0;
+};
 
 }  // namespace
 
 LayoutPlan plan_layouts(const LayoutTask& task, std::int64_t layers) {
   PartWays parts(task);
-  const Choices choices = choices_of(parts, task);
+  std::vector<Stack> stacks = stacks_of(*task.model);
+  if (stacks.size() == 1) {
+    stacks.front().layers = layers;
+  } else if (layers != task.model->layers) {
+    throw std::invalid_argument(
+        "layouts: the model has " + std::to_string(task.model->layers) +
+        " layers of several kinds; plan for all of them, not for " + std::to_string(layers) +
+        ", or for another model (with_layers)");
+  }
+  std::vector<Choices> choices;
+  std::vector<LayoutStack> graphs;
+  for (std::size_t k = 0; k < stacks.size(); ++k) {
+    choices.push_back(choices_of(parts, task, stacks, k));
+    graphs.push_back(choices.back().stack);
+  }
   const LayoutPath path = cheapest_path(
-      choices.graph,
-      idx(layers),
-      border_costs(parts, task, Border::first),
-      border_costs(parts, task, Border::last));
-  LayoutPlan plan = costs_of(parts, *task.model, ways_of(choices, path), /*for_ever=*/false);
+      graphs, border_costs(parts, task, Border::first), border_costs(parts, task, Border::last));
+  std::vector<std::vector<const PartWay*>> ways;
+  for (std::size_t k = 0; k < stacks.size(); ++k) {
+    // of the last stack whatever there is
+    const std::size_t end =
+        k + 1 < stacks.size() ? ways.size() + idx(stacks[k].layers) : path.layers.size();
+    while (ways.size() < end) {
+      ways.push_back(ways_of(choices[k], path.layers[ways.size()]));
+    }
+  }
+  LayoutPlan plan = costs_of(parts, *task.model, ways, /*for_ever=*/false);
   // What nobody reads is not run: it stays in the plan, and costs nothing.
   const std::vector<bool> needed = task.model->needed();
   for (std::size_t i = 0; i < needed.size(); ++i) {
@@ -261,20 +343,30 @@ Plan checked_plan(const LayoutTask& task, const LayoutPlan& layouts, double seco
 
 LayoutPlan plan_layouts(const LayoutTask& task) {
   PartWays parts(task);
-  const Choices choices = choices_of(parts, task);
-  const LayoutPath path = cheapest_cycle(choices.graph);
-  LayoutPlan plan = costs_of(parts, *task.model, ways_of(choices, path));
-  // What a part would cost otherwise: the best plan without its way.
-  for (std::size_t layer = 0; layer < path.layers.size(); ++layer) {
-    for (std::size_t part = 0; part < path.layers[layer].size(); ++part) {
-      LayoutGraph without = choices.graph;
-      std::vector<LayoutGraph::Way>& ways = without.parts[part];
-      ways.erase(ways.begin() + static_cast<std::ptrdiff_t>(path.layers[layer][part]));
-      plan.layers[layer][part].otherwise =
-          ways.empty() ? -1 : cheapest_cycle(without).cost - path.cost;
+  const std::vector<Stack> stacks = stacks_of(*task.model);
+  Mean mean;
+  for (std::size_t k = 0; k < stacks.size(); ++k) {
+    const Choices choices = choices_of(parts, task, stacks, k);
+    const LayoutPath path = cheapest_cycle(choices.stack.graph);
+    std::vector<std::vector<const PartWay*>> layers;
+    layers.reserve(path.layers.size());
+    for (const std::vector<std::size_t>& layer : path.layers) {
+      layers.push_back(ways_of(choices, layer));
     }
+    LayoutPlan plan = costs_of(parts, *task.model, layers);
+    // What a part would cost otherwise: the best plan without its way.
+    for (std::size_t layer = 0; layer < path.layers.size(); ++layer) {
+      for (std::size_t part = 0; part < path.layers[layer].size(); ++part) {
+        LayoutGraph without = choices.stack.graph;
+        std::vector<LayoutGraph::Way>& ways = without.parts[part];
+        ways.erase(ways.begin() + static_cast<std::ptrdiff_t>(path.layers[layer][part]));
+        plan.layers[layer][part].otherwise =
+            ways.empty() ? -1 : cheapest_cycle(without).cost - path.cost;
+      }
+    }
+    mean.add(plan, stacks[k].layers);
   }
-  return plan;
+  return std::move(mean).plan();
 }
 
 LayoutPlan cost_of(const LayoutTask& task, const LayoutRival& rival) {
@@ -288,12 +380,16 @@ LayoutPlan cost_of(const LayoutTask& task, const LayoutRival& rival) {
     }
     ways.push_back(*std::move(way));
   }
-  std::vector<const PartWay*> layer;
-  layer.reserve(ways.size());
-  for (const PartWay& way : ways) {
-    layer.push_back(&way);
+  Mean mean;
+  std::size_t next = 0;
+  for (const Stack& stack : stacks_of(*task.model)) {
+    std::vector<const PartWay*> layer;
+    while (layer.size() < stack.parts.size()) {
+      layer.push_back(&ways[next++]);
+    }
+    mean.add(costs_of(parts, *task.model, {layer}), stack.layers);
   }
-  return costs_of(parts, *task.model, {layer});
+  return std::move(mean).plan();
 }
 
 }  // namespace paradyse

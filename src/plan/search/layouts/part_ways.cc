@@ -64,10 +64,8 @@ PartWays::PartWays(const LayoutTask& task) : task_(task) {
       streams_.push_back({.name = stream.name, .places = places_of(stream)});
     }
   }
-  for (const ModelPart& part : task.model->parts) {
-    if (part.layer == 0) {
-      parts_.push_back(part.part);
-    }
+  for (const Stack& stack : task.model->stacks()) {
+    parts_.insert(parts_.end(), stack.parts.begin(), stack.parts.end());
   }
 }
 

@@ -40,7 +40,7 @@ class PartWays {
     std::vector<Placement> places;
   };
   [[nodiscard]] const std::vector<PlacedStream>& streams() const { return streams_; }
-  // Parts of a layer, in order.
+  // Parts of a layer of each stack, in order.
   [[nodiscard]] const std::vector<std::shared_ptr<const Part>>& parts() const { return parts_; }
 
   // All ways of a part; empty: none builds.

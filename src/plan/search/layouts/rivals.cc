@@ -1,8 +1,11 @@
 // What others do, as a strategy and placements for each part.
+#include <memory>
 #include <stdexcept>
+#include <string_view>
+#include <utility>
 
-#include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
+#include "src/plan/model/evoformer/evoformer.h"
 
 namespace paradyse {
 namespace {
@@ -32,15 +35,15 @@ constexpr VideoWay kVideoWays[] = {
 
 LayoutRival video(const VideoWay& way, const Model& model) {
   LayoutRival rival{.name = way.name, .parts = {}};
-  for (const ModelPart& part : model.parts) {
-    if (part.layer == 0) {
-      const bool first = spatial(part.part->name);
+  for (const Stack& stack : model.stacks()) {
+    for (const std::shared_ptr<const Part>& part : stack.parts) {
+      const bool first = spatial(part->name);
       const char* const core = first ? way.spatial_core : way.temporal_core;
       rival.parts.push_back(
-          {.part = part.part->name,
-           .strategy = part.part->kind == kCrossAttention ? "Local"
-                       : attends(part.part->name)         ? core
-                                                          : way.mlp,
+          {.part = part->name,
+           .strategy = part->kind == kCrossAttention ? "Local"
+                       : attends(part->name)         ? core
+                                                     : way.mlp,
            .in = {{"x", {first ? way.spatial_cut : way.temporal_cut}}}});
     }
   }
@@ -91,10 +94,18 @@ LayoutRival axial(const Model& model) {
       {"triangle_ending", {.part = {}, .strategy = "Local", .in = {{"z", {"S(j)"}}}}},
       {"pair_transition", {.part = {}, .strategy = "gather", .in = {{"z", {"S(j)"}}}}}};
   LayoutRival rival{.name = "dap", .parts = {}};
-  for (const ModelPart& part : model.parts) {
-    if (part.layer == 0) {
-      rival.parts.push_back(all.at(part.part->name));
-      rival.parts.back().part = part.part->name;
+  for (const Stack& stack : model.stacks()) {
+    for (const std::shared_ptr<const Part>& part : stack.parts) {
+      const bool extra = part->name.starts_with(kExtra);
+      PartChoice choice =
+          all.at(extra ? part->name.substr(std::string_view(kExtra).size()) : part->name);
+      choice.part = part->name;
+      if (const auto m = choice.in.find("m"); extra && m != choice.in.end()) {
+        const bool by_rows = m->second == Placement{"S(sequences)"};
+        choice.in["e"] = {by_rows ? "S(extra_sequences)" : "S(residues)"};
+        choice.in.erase("m");
+      }
+      rival.parts.push_back(std::move(choice));
     }
   }
   return rival;
@@ -128,9 +139,7 @@ std::vector<LayoutWay> layout_ways(const LayoutTask& task) {
   of_rivals.documents.mesh.clear();
   for (LayoutRival& rival : layout_rivals(model)) {
     set_recompute(rival.parts, task.recompute);
-    ways.push_back(
-        {.name = rival.name,
-         .plan = plan_of(of_rivals, std::vector<LayerChoice>(idx(model.layers), rival.parts))});
+    ways.push_back({.name = rival.name, .plan = plan_of(of_rivals, layers_of(model, rival.parts))});
   }
   return ways;
 }

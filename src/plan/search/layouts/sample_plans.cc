@@ -13,15 +13,14 @@
 namespace paradyse {
 namespace {
 
-// Placements of `layouts`, and of each layer what is recomputed, and in how many tiles, as the way
-// of its number says; without numbers as the first way.
+// Placements of `layouts`, and of each layer what is recomputed, and in how many tiles, as its way
+// says; the last way is that of all layers behind.
 std::vector<LayerChoice> with(
     const Model& model,
     std::vector<LayerChoice> layouts,
-    const std::vector<LayerChoice>& ways,
-    const std::vector<std::size_t>& numbers) {
+    const std::vector<const LayerChoice*>& ways) {
   for (std::size_t layer = 0; layer < layouts.size(); ++layer) {
-    const LayerChoice& way = ways[numbers.empty() ? 0 : numbers[layer]];
+    const LayerChoice& way = *ways[std::min(layer, ways.size() - 1)];
     for (PartChoice& part : layouts[layer]) {
       const PartChoice& same = part_of(way, part.part);
       part.recompute = same.recompute;
@@ -35,6 +34,50 @@ std::vector<LayerChoice> with(
     }
   }
   return layouts;
+}
+
+// Layers that are alike, and what they take of the room for all.
+struct StackWays {
+  std::int64_t layers = 0;
+  LayerWays ways;
+  double share = 1;
+};
+
+// By what each saves where nothing is made again.
+void share_out(std::vector<StackWays>& stacks) {
+  double all = 0;
+  for (StackWays& one : stacks) {
+    std::int64_t most = 1;
+    for (const LayerCost& cost : one.ways.costs) {
+      most = std::max(most, cost.saved_bytes);
+    }
+    one.share = static_cast<double>(most * one.layers);
+    all += one.share;
+  }
+  for (StackWays& one : stacks) {
+    one.share /= all;
+  }
+}
+
+// The fastest layers that fit into so much room; each stack is planned by itself.
+struct Mixed {
+  bool feasible = true;
+  std::vector<const LayerChoice*> ways = {};
+};
+Mixed mixed(const std::vector<StackWays>& stacks, std::int64_t capacity) {
+  Mixed found;
+  for (const StackWays& one : stacks) {
+    const auto own = stacks.size() == 1
+                         ? capacity
+                         : static_cast<std::int64_t>(one.share * static_cast<double>(capacity));
+    const LayerPlan plan = plan_layers(one.ways.costs, one.layers, own);
+    found.feasible &= plan.feasible;
+    const std::vector<std::size_t> order = layer_order(one.ways.costs, plan);
+    for (std::size_t layer = 0; layer < idx(one.layers); ++layer) {
+      found.ways.push_back(&one.ways.layers[order.empty() ? 0 : order[layer]]);
+    }
+  }
+  return found;
 }
 
 constexpr const char* kLayout = "layout";
@@ -140,28 +183,35 @@ SamplePlans::Found SamplePlans::find(const SampleGroup& group, Messages messages
   if (fits(layouts) || layouts.empty()) {
     return found;
   }
-  const LayerWaysTask ways_task{
+  LayerWaysTask ways_task{
       .task = task(),
       .prediction = prediction(),
       .documents = documents(group),
       .domain = costs().domain(),
-      .layer = layouts[layouts.size() / 2],
+      .layer = {},
       .recompute = recompute_,
       .whole = group.ranks == task().ranks || weights_whole()};
-  const LayerWays ways = layer_ways(ways_task);
+  std::vector<StackWays> stacks;
+  LayerChoice all_parts;
+  for (const Stack& stack : model.stacks()) {
+    ways_task.layer = layouts[idx(stack.first + stack.layers / 2)];
+    all_parts.insert(all_parts.end(), ways_task.layer.begin(), ways_task.layer.end());
+    stacks.push_back({.layers = stack.layers, .ways = layer_ways(ways_task)});
+  }
+  share_out(stacks);
+  ways_task.layer = std::move(all_parts);
   // All layers alike, which is what there is to fall back on; then mixed.  What is not in a layer,
   // and moves, show when all is counted: the capacity of layers at which all fits is bisected.
   for (const LayerChoice& way : ways_alike(ways_task)) {
-    fits(with(model, layouts, {way}, {}));
+    fits(with(model, layouts, {&way}));
   }
   constexpr int kTries = 12;
   std::int64_t low = 0;
   std::int64_t high = 2 * budget;
   for (int i = 0; i < kTries && low < high; ++i) {
     const std::int64_t capacity = i == 0 ? budget - static_bytes() : low + (high - low) / 2;
-    const LayerPlan chosen = plan_layers(ways.costs, model.layers, capacity);
-    const bool small_enough =
-        fits(with(model, layouts, ways.layers, layer_order(ways.costs, chosen)));
+    const Mixed chosen = mixed(stacks, capacity);
+    const bool small_enough = fits(with(model, layouts, chosen.ways));
     if (small_enough) {
       low = capacity;
     } else if (!chosen.feasible) {

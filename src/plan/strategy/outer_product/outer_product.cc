@@ -63,9 +63,11 @@ Program build(const Task& task, Way way) {
     if (w.ranks() > 1 && !(whole_rows && is_partition(made, w.ranks()))) {
       throw std::invalid_argument(
           task.part->name +
-          ": 'scatter' makes terms of sums over sequences, each whole on one rank, but m is "
+          ": 'scatter' makes terms of sums over sequences, each whole on one rank, but " +
+          shape.pair +
+          " is "
           "sharded as " +
-          to_string(made) + ": shard it along S(sequences), or use gather");
+          to_string(made) + ": shard it along S(" + sides.dims.front().name + "), or use gather");
     }
     a = w.redistribute(a, Layout(sides), "a_lines");
     b = w.redistribute(b, Layout(sides), "b_lines");
@@ -78,8 +80,8 @@ Program build(const Task& task, Way way) {
   if (tiles > 1) {  // what is made bit by bit is made again
     w.recompute_from_here();
   }
-  const Dim& sequences = made.dims[made.place("sequences")];
-  const double scale = 1 / (static_cast<double>(sequences.size) + kEpsilon);
+  const std::int64_t sequences = sides.dims.front().size;
+  const double scale = 1 / (static_cast<double>(sequences) + kEpsilon);
   ValueId y = -1;
   for (const TokenTile& tile : w.tiles(i_first, tiles)) {
     y = w.linear_transposed(
