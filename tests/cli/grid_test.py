@@ -197,6 +197,37 @@ class GridTest(ProgramTest):
         self.assertLess(plan["elements_per_rank_forward"], plan["rivals"]["dap"]["elements_per_rank_forward"])
         self.assertTrue(self.json_of("plan", "check", self.plan, "--model", "extra-msa")["ok"])
 
+    def test_extra_sequences_have_blocks_of_their_own(self):
+        extra = self.write("extra.toml", TINY_EVOFORMER.replace('"evoformer"', '"openfold"') + """
+no_extra_blocks = 1
+c_e = 8
+no_heads_extra = 2
+c_hidden_extra = 4
+c_hidden_opm_extra = 4
+""")
+        found = self.json_of("check", "--model", extra, "--ranks", "1,3", "--dtype", "float64")
+        self.assertTrue(found["ok"])
+        self.assertEqual(found["counts_differ"], [])
+        sizes = ["--sequences", 2, "--residues", 7]
+        layout = ["plan", "layout", "--model", extra, *sizes, "--ranks", 3, "--out", self.plan]
+        self.assertIn("--extra-sequences", self.error_of(*layout))
+        plan = self.json_of(*layout, "--extra-sequences", 3)
+        self.assertEqual([plan["parts"][0]["part"], plan["parts"][9]["part"]], ["extra_row_attention", "row_attention"])
+        self.assertTrue(self.json_of("plan", "check", self.plan, "--model", extra)["ok"])
+        weights = GOLDEN / "grid_openfold_extra"  # none is zero, as many are to begin with
+        self.json_of("plan", "layout", "--model", weights, *sizes, "--extra-sequences", 3, "--ranks", 3,
+                     "--out", self.plan)
+        grad = ["grad", "--model", weights, "--data", self.alignment, "--out", self.out,
+                "--set", "data.sequences=2", "--set", "data.extra_sequences=4"]
+        expected = self.json_of(*grad)
+        gradients = read_tensors(self.out)
+        self.assertGreater(max(map(abs, gradients["extra_msa_embedder.linear.bias"][2])), 1e-6)
+        for more in (["--plan", self.plan], ["--ranks", 4]):
+            answer = self.json_of(*grad, *more)
+            self.assertAlmostEqual(answer["loss"], expected["loss"], delta=1e-10 * expected["loss"])
+            self.assertLess(gradient_error(read_tensors(self.out), gradients), 1e-10)
+        self.assertIn("does not apply", self.error_of(*self.layout(self.protein, 2, "--extra-sequences", 3)))
+
     def test_steps_are_measured(self):
         for model, data, samples in ((self.video, self.frames, 2), (self.protein, self.alignment, 1)):
             step = ["bench", "step", "--model", model, "--data", data, "--ranks", 3, "--repeats", 2]

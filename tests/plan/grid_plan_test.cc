@@ -48,6 +48,14 @@ Subject protein(bool multimer = false) {
   return {.shape = shape, .dims = {{"sequences", 5}, {"residues", 7}, {"i", 7}, {"j", 7}}};
 }
 
+// Two blocks for 9 extra sequences before that.
+Subject with_extra() {
+  Subject subject = protein();
+  subject.shape = test::with_extra_blocks(test::small_evoformer(2), 2);
+  subject.dims["extra_sequences"] = 9;
+  return subject;
+}
+
 LayoutTask task_of(const Subject& subject, const Model& model, int ranks) {
   LayoutTask task{.model = &model, .documents = {}, .seconds = {}};
   const std::int64_t rows = subject.dims.contains("frames") ? 30 : 35;
@@ -63,7 +71,7 @@ Plan plan_of(const Subject& subject, int ranks) {
 }
 
 TEST(GridPlan, IsSoundAndSendsWhatItSaid) {
-  for (const Subject& subject : {video(), protein(), protein(true)}) {
+  for (const Subject& subject : {video(), protein(), protein(true), with_extra()}) {
     const Model model = Model(subject.shape);
     for (const int ranks : {1, 2, 3, 4, 8}) {
       const LayoutTask task = task_of(subject, model, ranks);
@@ -88,6 +96,52 @@ TEST(GridPlan, IsSoundAndSendsWhatItSaid) {
           plan_layouts(task).elements() * static_cast<double>(model.layers) + 1e-9);
     }
   }
+}
+
+// A layer runs the parts of its own kind, and a run of layers is of one kind.
+TEST(GridPlan, IsRefusedWhereALayerHasOtherParts) {
+  const Subject subject = with_extra();
+  Plan plan = plan_of(subject, 2);
+  std::vector<LayerChoice> layers = choices(plan.programs.at("layout"));
+  ASSERT_EQ(layers.size(), 4U);
+  EXPECT_EQ(layers[1].front().part, "extra_row_attention");
+  EXPECT_EQ(layers[2].front().part, "row_attention");
+  const auto found = [&](const LayerRuns& runs) {
+    plan.programs["layout"] = runs;
+    return problems(plan, {.model = subject.shape});
+  };
+  EXPECT_THAT(found(runs_of(layers)), IsEmpty());
+  EXPECT_THAT(
+      found({{.layers = 3, .choice = layers[0]}, {.layers = 1, .choice = layers[3]}}),
+      Contains(AllOf(HasSubstr("[0].layers"), HasSubstr("only the first 2"))));
+  std::swap(layers[1], layers[2]);
+  const auto swapped = found(runs_of(layers));
+  EXPECT_THAT(
+      swapped,
+      Contains(AllOf(HasSubstr("parts of a layer are"), HasSubstr("extra_row_attention"))));
+  // without the model the plan alone says what kind each is
+  EXPECT_EQ(plan_from_json(to_json(plan), "plan"), plan);
+  const Model model = subject.shape;
+  const LayoutTask task = task_of(subject, model, 2);
+  EXPECT_THROW(plan_layouts(task, 3), std::invalid_argument);
+}
+
+// In a sharding group of two programs the weight modes of extra layers are compared, too.
+TEST(GridPlan, RunsInLockStepInEveryKindOfLayer) {
+  const Subject subject = with_extra();
+  const Model model = subject.shape;
+  Plan plan = plan_of(subject, 2);
+  std::vector<LayerChoice> layers = choices(plan.programs.at("layout"));
+  part_of(layers[1], "extra_msa_transition").strategy = "pass";
+  plan.programs["other"] = runs_of(layers);
+  plan.lengths.assign(2, 35);
+  PlanGroup& first = plan.micro_batches.front().groups.front();
+  first.ranks = {0};
+  first.documents = {0};
+  plan.micro_batches.front().groups.push_back({.ranks = {1}, .documents = {1}, .program = "other"});
+  EXPECT_THAT(
+      problems(plan, {.model = model}),
+      Contains(AllOf(HasSubstr("in layer 1 its extra_msa_transition"), HasSubstr("lock-step"))));
 }
 
 TEST(GridPlan, IsRefusedByNameWhereItContradictsAPart) {

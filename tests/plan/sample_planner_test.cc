@@ -302,7 +302,10 @@ TEST(SamplePlanner, MakesLayersAgainAsAWhole) {
   video.model = test::small_stdit(8);
   PlanningTask protein = protein_task(2);
   protein.model = test::small_evoformer(8);
-  for (PlanningTask task : {video, protein}) {
+  PlanningTask extra = protein;  // layers of two kinds
+  extra.model = test::with_extra_blocks(test::small_evoformer(5), 3);
+  extra.dims["extra_sequences"] = 20;
+  for (PlanningTask task : {video, protein, extra}) {
     const Lengths samples(1, task.model.family == "stdit" ? 45 : 120);
     const auto planned = [&](const std::string& recompute, std::int64_t memory) {
       task.recompute = recompute;

@@ -40,7 +40,12 @@ EvoformerShape openfold(bool global_column) {
 std::vector<Model> published() {
   StditShape zero = test::small_stdit3(2);
   zero.adaln_zero = true;
-  return {test::small_stdit3(2), zero, openfold(false), openfold(true)};
+  EvoformerShape extra = openfold(false);
+  extra.extra_blocks = 1;
+  extra.extra_hidden = 16;
+  extra.extra_heads = 4;
+  extra.extra_head_dim = extra.extra_outer_channels = 4;
+  return {test::small_stdit3(2), zero, openfold(false), openfold(true), extra};
 }
 
 TEST(CheckLayouts, PublishedBeginningsAreWithinTheTolerance) {

@@ -325,8 +325,11 @@ TEST(Alignments, HaveExtraSequencesInClusters) {
         counts[cluster][j][rows[e][idx(j)]] += 1;
         deletions[cluster][j] += whole.deletions[*row][idx(j)];
         const double deleted = whole.deletions[*row][idx(j)];
-        EXPECT_EQ(extra[idx(e)][j][23].item<double>(), deleted > 0 ? 1 : 0);
-        EXPECT_NEAR(extra[idx(e)][j][24].item<double>(), std::atan(deleted / 3) * 2 / M_PI, 1e-15);
+        EXPECT_EQ(extra[static_cast<std::int64_t>(e)][j][23].item<double>(), deleted > 0 ? 1 : 0);
+        EXPECT_NEAR(
+            extra[static_cast<std::int64_t>(e)][j][24].item<double>(),
+            std::atan(deleted / 3) * 2 / M_PI,
+            1e-15);
       }
       left.erase(row);
     }

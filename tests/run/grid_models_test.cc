@@ -400,6 +400,11 @@ TEST(GridModels, EqualTheReferenceInGroups) {
   const auto protein = [](std::int64_t s, std::int64_t r) {
     return DimSizes{{"sequences", s}, {"residues", r}, {"i", r}, {"j", r}};
   };
+  const auto with_extra = [&](std::int64_t s, std::int64_t r, std::int64_t extra) {
+    DimSizes dims = protein(s, r);
+    dims["extra_sequences"] = extra;
+    return dims;
+  };
   EvoformerShape multimer = test::small_evoformer(2);
   multimer.multimer = true;
   EvoformerShape openfold = test::in_openfold(test::small_evoformer(1));
@@ -412,7 +417,9 @@ TEST(GridModels, EqualTheReferenceInGroups) {
            {test::small_evoformer(2), {protein(5, 3), protein(2, 4), protein(1, 1)}},
            {multimer, {protein(3, 5), protein(4, 2), protein(3, 5)}},
            {openfold, {protein(5, 3), protein(2, 4), protein(3, 3)}},
-           {test::small_extra_msa(2), {protein(5, 3), protein(2, 4), protein(7, 2)}}}) {
+           {test::small_extra_msa(2), {protein(5, 3), protein(2, 4), protein(7, 2)}},
+           {test::with_extra_blocks(test::small_evoformer(1), 1),
+            {with_extra(2, 3, 5), with_extra(2, 3, 1), with_extra(3, 2, 4)}}}) {
     BatchSizes batch{.lengths = {}, .dims = dims};
     std::vector<Sample> samples;
     for (const DimSizes& of : dims) {

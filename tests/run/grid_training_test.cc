@@ -43,11 +43,12 @@ class GridTraining : public testing::TestWithParam<const char*> {
     EvoformerShape dropping = test::in_openfold(letters);
     dropping.msa_dropout = 0.15;
     dropping.pair_dropout = 0.25;
-    const Model shape = openfold() ? Model(dropping)
-                        : !video   ? Model(letters)
-                        : stdit3() ? Model(small_stdit3())
-                        : unlike() ? Model(test::with_text(clips))
-                                   : Model(clips);
+    const Model shape = extra()      ? Model(test::with_extra_blocks(test::small_evoformer(1), 2))
+                        : openfold() ? Model(dropping)
+                        : !video     ? Model(letters)
+                        : stdit3()   ? Model(small_stdit3())
+                        : unlike()   ? Model(test::with_text(clips))
+                                     : Model(clips);
     std::ofstream(folder_ / "model.toml") << toml_of(shape);
     if (video) {
       std::mt19937 random(3);
@@ -75,8 +76,10 @@ class GridTraining : public testing::TestWithParam<const char*> {
   }
 
   [[nodiscard]] static bool of_video() { return std::string(GetParam()).starts_with("stdit"); }
-  [[nodiscard]] static bool openfold() { return std::string(GetParam()) == "openfold"; }
+  [[nodiscard]] static bool openfold() { return std::string(GetParam()).starts_with("openfold"); }
   [[nodiscard]] static bool stdit3() { return std::string(GetParam()) == "stdit3"; }
+  // Two sequences of each alignment are its MSA, the others extra ones.
+  [[nodiscard]] static bool extra() { return std::string(GetParam()) == "openfold_extra_unlike"; }
   // Texts of several lengths; alignments of several sizes.
   [[nodiscard]] static bool unlike() { return std::string(GetParam()).ends_with("unlike"); }
   static StditShape small_stdit3() {
@@ -107,6 +110,9 @@ class GridTraining : public testing::TestWithParam<const char*> {
         "train.dtype=float64",
         "costs.correct=false",  // else what steps took changes plans, and with them the last bits
         "checkpoint.minutes=0"};
+    if (extra()) {
+      all.insert(all.end(), {"data.sequences=2", "data.extra_sequences=2"});
+    }
     all.insert(all.end(), settings.begin(), settings.end());
     return load_config("", all);
   }
@@ -144,7 +150,7 @@ class GridTraining : public testing::TestWithParam<const char*> {
 TEST_P(GridTraining, IsTheSameOnAnyRanks) {
   const Played alone = run("alone", {"parallel.ranks=1"});
   ASSERT_EQ(alone.steps.size(), 5U);
-  EXPECT_EQ(alone.steps.front().documents, of_video() ? 3 : 2);
+  EXPECT_EQ(alone.steps.front().documents, of_video() || extra() ? 3 : 2);
   if (of_video() || !unlike()) {
     EXPECT_EQ(alone.steps.front().tokens, of_video() ? 54 : 30);
   }
@@ -235,7 +241,7 @@ TEST_P(GridTraining, GoesOnAsIfItHadNotStopped) {
         config("given", {"parallel.ranks=3"}),
         {.plan = folder("straight") / "plans" / "step-00001.json"});
   };
-  if (!unlike()) {
+  if (!unlike() || extra()) {  // a step takes all alignments
     expect_same(given(), straight, 0);
     return;
   }
@@ -336,7 +342,14 @@ TEST_P(GridTraining, RefusesWhatIsOfLanguageModels) {
 INSTANTIATE_TEST_SUITE_P(
     Models,
     GridTraining,
-    testing::Values("stdit", "stdit_unlike", "stdit3", "evoformer", "evoformer_unlike", "openfold"),
+    testing::Values(
+        "stdit",
+        "stdit_unlike",
+        "stdit3",
+        "evoformer",
+        "evoformer_unlike",
+        "openfold",
+        "openfold_extra_unlike"),
     [](const auto& which) { return std::string(which.param); });
 
 }  // namespace

@@ -61,12 +61,13 @@ inline std::vector<PartChoice> ways_of_strategy(
   return ways;
 }
 
-// As many as the part with most strategies has; parts with fewer have theirs again, on tensors that
-// lie otherwise where the strategy allows it.
+// Of the parts of all stacks (layers_of()).  As many as the part with most strategies has; parts
+// with fewer have theirs again, on tensors that lie otherwise where the strategy allows it.
 inline std::vector<LayerChoice> layers_of_every_strategy(const Model& model, const DimSizes& dims) {
   std::vector<std::vector<std::vector<PartChoice>>> ways;  // [part][strategy][placement]
+  const std::vector<Stack> stacks = model.stacks();
   for (const ModelPart& one : model.parts) {
-    if (one.layer != 0) {
+    if (std::ranges::find(stacks, one.layer, &Stack::first) == stacks.end()) {
       continue;
     }
     auto& of_part = ways.emplace_back();
