@@ -372,10 +372,13 @@ TEST(Alignments, HaveSoManyExtraSequencesAsTheModelTakes) {
   // by the model, and not where it has no stack for them
   const Model model = test::with_extra_blocks(test::small_evoformer(1), 1);
   EXPECT_TRUE(read_grid_data({file.path}, model).sizes().dims.front().contains("extra_sequences"));
-  EXPECT_FALSE(read_grid_data({file.path}, test::in_openfold(test::small_evoformer(1)))
-                   .sizes()
-                   .dims.front()
-                   .contains("extra_sequences"));
+  const Model trunk = test::in_openfold(test::small_evoformer(1));
+  EXPECT_FALSE(read_grid_data({file.path}, trunk).sizes().dims.front().contains("extra_sequences"));
+  EXPECT_EQ(
+      read_grid_data({file.path}, trunk, {.sequences = 2}).sizes().dims.front().at("sequences"), 2);
+  EXPECT_THAT(
+      [&] { read_grid_data({file.path}, trunk, {.extra_sequences = 2}); },
+      testing::ThrowsMessage<std::invalid_argument>(HasSubstr("no_extra_blocks")));
 }
 
 TEST(Alignments, AreReadAlike) {

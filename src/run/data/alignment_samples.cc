@@ -74,11 +74,11 @@ void SeenAlignment::find_clusters() {
   clusters.resize(idx(rows));
   for (std::int64_t other = 0; other < std::ssize(others.letters) / residues; ++other) {
     const std::int8_t* const of_other = others.letters.data() + other * residues;
-    std::int64_t best = -1;
+    std::int32_t best = -1;
     std::int64_t nearest = 0;
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::int8_t* const of_row = msa.letters.data() + row * residues;
-      std::int64_t agreeing = 0;
+      std::int32_t agreeing = 0;
       for (std::int64_t j = 0; j < residues; ++j) {
         agreeing += of_row[j] == of_other[j] && of_row[j] < kKnown ? 1 : 0;
       }

@@ -469,9 +469,13 @@ GridData read_grid_data(
     }
     const EvoformerShape shape = evoformer_shape(model);
     AlignmentReading of_model = reading;
-    if (shape.extra_blocks == 0) {
-      of_model.extra_sequences = 0;
-    } else {
+    if (shape.extra_blocks == 0 && reading.extra_sequences > 0) {
+      throw std::invalid_argument(
+          "data.extra_sequences: the model has no stack for extra sequences (no_extra_blocks); "
+          "leave "
+          "it out");
+    }
+    if (shape.extra_blocks > 0) {
       const auto or_else = [](std::int64_t asked, std::int64_t otherwise) {
         return asked > 0 ? asked : otherwise;
       };

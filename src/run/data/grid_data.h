@@ -124,7 +124,8 @@ class GridData {
 
 // By the model: read_frames() or read_alignments() of each file; of a folder all files in it, in
 // the order of their names, but for hidden ones.  Throws std::runtime_error, too, for a file that
-// is named twice, a folder without files and what is neither.
+// is named twice, a folder without files and what is neither; std::invalid_argument where extra
+// sequences are asked for of a model without a stack for them.
 GridData read_grid_data(
     const std::vector<std::filesystem::path>& paths,
     const Model& model,
