@@ -147,6 +147,53 @@ TEST(LayoutGraph, FindsTheCheapestCycle) {
   }
 }
 
+// One stack behind another: the stream that both have lies where the first leaves it.
+TEST(LayoutGraph, FindsTheCheapestPathThroughStacks) {
+  for (unsigned seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    LayoutStack first{.graph = random_graph(random), .layers = 1 + seed % 2, .streams = {4, 7}};
+    LayoutStack second{.graph = random_graph(random), .layers = 1, .streams = {}};
+    first.streams.resize(first.graph.places.size());
+    const int shared = first.graph.places.back();
+    while (second.graph.places.front() != shared) {
+      second.graph = random_graph(random);
+    }
+    second.streams = {first.streams.back(), 9};
+    second.streams.resize(second.graph.places.size());
+    // [place of the shared stream] what each costs at least
+    std::vector<double> before(idx(shared), kNever);
+    std::vector<double> behind(idx(shared), kNever);
+    for_all(first.graph, first.layers, [&](const auto&, const auto& to, double cost) {
+      before[idx(to.back())] = std::min(before[idx(to.back())], cost);
+    });
+    for_all(second.graph, second.layers, [&](const auto& from, const auto&, double cost) {
+      behind[idx(from.front())] = std::min(behind[idx(from.front())], cost);
+    });
+    double best = kNever;
+    for (std::size_t place = 0; place < before.size(); ++place) {
+      best = std::min(best, before[place] + behind[place]);
+    }
+    const LayoutPath path = cheapest_path({first, second});
+    ASSERT_EQ(path.layers.size(), first.layers + second.layers);
+    EXPECT_NEAR(path.cost * static_cast<double>(path.layers.size()), best, 1e-9);
+    // and it is one
+    const auto border = path.layers.begin() + static_cast<std::ptrdiff_t>(first.layers);
+    double least = kNever;
+    for (const std::vector<int>& from : all_places(first.graph)) {
+      std::vector<int> to = from;
+      const double cost = cost_of(first.graph, {path.layers.begin(), border}, to);
+      for (std::vector<int> places : all_places(second.graph)) {
+        if (places.front() == to.back()) {
+          least =
+              std::min(least, cost + cost_of(second.graph, {border, path.layers.end()}, places));
+        }
+      }
+    }
+    EXPECT_NEAR(least, best, 1e-9);
+  }
+}
+
 TEST(LayoutGraph, FindsTheCheapestPath) {
   for (unsigned seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
