@@ -3,6 +3,8 @@
 #include "paradyse/plan/model_folder.h"
 #include "paradyse/plan/simulate.h"
 #include "python/bindings/bindings.h"
+#include "src/plan/search/batch/torch_groups.h"
+#include "src/plan/search/grouping/bounds.h"
 #include "src/plan/simulate/batch_question.h"
 
 namespace paradyse::python {
@@ -74,6 +76,57 @@ BatchPlan planned(
       found.search_seconds,
       explained(question.spaces[found.space], found.grouping),
       simulated ? question.simulated_seconds(*found.plan) : 0};
+}
+
+BatchPlan groups_planned(
+    const std::vector<std::int64_t>& lengths,
+    const std::vector<TorchGroupCost>& groups,
+    int ranks,
+    const ModelFolder* model,
+    std::int64_t layers,
+    int node,
+    int weight_domain,
+    double micro_batch_seconds,
+    double batch_seconds,
+    const std::string& planner,
+    std::uint64_t seed,
+    double moves,
+    int threads) {
+  TorchRequest request{
+      .layers = layers,
+      .ranks = ranks,
+      .node = node,
+      .weight_domain = weight_domain,
+      .micro_batch_seconds = micro_batch_seconds,
+      .batch_seconds = batch_seconds,
+      .lengths = lengths,
+      .groups = groups};
+  if (model != nullptr) {
+    request.model_name = model->model.name;
+    request.model_sha256 = model->model.sha256;
+    request.layers = model->model.layers;
+  }
+  const GroupingPlannerRow& row = grouping_planner(planner);
+  const BatchQuestion question{
+      .spaces = torch_spaces(request),
+      .what_would_do = [] { return "; give more ranks or memory, or shorter documents"; },
+      .simulated_seconds = {}};
+  PlannedBatch found = answer(question, row, {.seed = seed, .moves = moves, .threads = threads});
+  if (weight_domain == 0) {
+    without_meeting(found, batch_seconds);
+    found.optimal = false;  // of a batch whose groups meet
+    found.bound = area_bound(question.spaces[found.space].task);
+    found.bound.seconds += batch_seconds;
+    found.plan->predicted.lower_bound_seconds = std::min(found.bound.seconds, found.seconds);
+  }
+  return {
+      *found.plan,
+      found.bound.name,
+      found.gap(),
+      found.optimal,
+      found.search_seconds,
+      explained(question.spaces[found.space], found.grouping),
+      0};
 }
 
 std::pair<double, std::string> bound(
@@ -148,6 +201,56 @@ void bind_batch(nb::module_& module) {
       "The arguments are the options of `paradyse plan batch`.  The same arguments give the same "
       "plan, to the last byte, on every machine, so that ranks need not send it to one another.  "
       "Raises NoPlan where a document fits nowhere.");
+  nb::class_<TorchGroupCost>(module, "GroupCost", "What groups of so many ranks take that run so.")
+      .def(
+          "__init__",
+          [](TorchGroupCost* self,
+             int ranks,
+             std::int64_t capacity,
+             std::vector<double> seconds,
+             double fixed_seconds,
+             std::string recompute) {
+            new (self) TorchGroupCost{
+                .ranks = ranks,
+                .capacity = capacity,
+                .seconds = std::move(seconds),
+                .fixed_seconds = fixed_seconds,
+                .recompute = std::move(recompute)};
+          },
+          "ranks"_a,
+          "capacity"_a,
+          "seconds"_a,
+          "fixed_seconds"_a = 0.0,
+          "recompute"_a = "none")
+      .def_ro("ranks", &TorchGroupCost::ranks)
+      .def_ro("capacity", &TorchGroupCost::capacity, "Tokens of all its documents, at most.")
+      .def_ro("seconds", &TorchGroupCost::seconds, "Of each document, forward and backward.")
+      .def_ro("fixed_seconds", &TorchGroupCost::fixed_seconds, "Beside its documents.")
+      .def_ro("recompute", &TorchGroupCost::recompute, "'none', or 'layer': whole layers.");
+
+  module.def(
+      "plan_groups",
+      groups_planned,
+      "lengths"_a,
+      "groups"_a,
+      "ranks"_a,
+      nb::kw_only(),
+      "model"_a = nb::none(),
+      "layers"_a = 1,
+      "node"_a = 0,
+      "weight_domain"_a = 0,
+      "micro_batch_seconds"_a = 0.0,
+      "batch_seconds"_a = 0.0,
+      "planner"_a = "fast",
+      "seed"_a = 1,
+      "moves"_a = 1.0,
+      "threads"_a = 1,
+      WithoutGil(),
+      "Plans documents of these lengths (tokens) by given costs of groups (GroupCost), as "
+      "paradyse.torch does: one rank alone or several by Ulysses, layers recomputed as wholes or "
+      "not.  node: ranks of one, 0: all.  weight_domain: ranks over which weights are sharded; 0: "
+      "each rank has them whole, and groups wait for no others.  Raises NoPlan where a document "
+      "fits nowhere.");
   def_on_cluster(
       module,
       "bound",
