@@ -1,0 +1,102 @@
+"""What attach() takes and what it refuses by name; what attention refuses later."""
+
+import unittest
+
+import paradyse.torch as pt
+import torch
+import transformers
+from ranks import LENGTHS, documents, llama, on_ranks, planner, played, random_plan, truth, worst
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+SMALL = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 24,
+         "vocab_size": 64, "max_position_embeddings": 256}
+GROUPED = {**SMALL, "num_key_value_heads": 2}
+TAKEN = {
+    "Llama": GROUPED, "Qwen2": GROUPED, "Qwen3": {**GROUPED, "head_dim": 16}, "Mistral": {**GROUPED, "sliding_window": None},
+    "Olmo2": {**GROUPED, "pad_token_id": 0}, "Phi3": {**GROUPED, "pad_token_id": 0}, "Cohere": GROUPED,
+    "GPTNeoX": SMALL, "GPT2": {"n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": 64, "attn_pdrop": 0.0,
+                               "resid_pdrop": 0.0, "embd_pdrop": 0.0, "n_positions": 256},
+    "Granite": GROUPED,
+}
+REFUSED = {
+    "Bloom": ({"hidden_size": 32, "n_head": 4, "n_layer": 2, "vocab_size": 64}, "runs attention by 'eager'"),
+    "Mamba": ({"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64}, "runs attention by|0 of its 2 layers"),
+    "Mistral": ({**GROUPED, "sliding_window": 8}, "a sliding window"),
+    "Gemma2": ({**GROUPED, "head_dim": 8}, "runs attention by 'eager'"),
+    "GptOss": ({**GROUPED, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1}, "runs attention by|sinks|window"),
+    "Llama": ({**GROUPED, "attention_dropout": 0.1}, "dropout 0.1"),
+    "GPT2": ({"n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": 64}, "dropout 0.1"),
+}
+
+
+def made(name, options):
+    torch.manual_seed(2)
+    config = getattr(transformers, f"{name}Config")(**options)
+    return getattr(transformers, "GPT2LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM")(config).double()
+
+
+def families(rank, names):
+    found = {}
+    for name in names:
+        model = made(name, TAKEN[name])
+        items = documents(LENGTHS, 3)
+        _, grads = truth(model, items)
+        pt.attach(model)
+        model.train()
+        step = pt.Step(random_plan(3, LENGTHS, 5), range(len(LENGTHS)), planner(model))
+        found[name] = worst(played(model, step, items)[1], grads)
+    return found
+
+
+class AttachTest(unittest.TestCase):
+    def test_families_have_the_gradients_of_one_process(self):
+        for found in on_ranks(3, families, sorted(TAKEN)):
+            for name, difference in found.items():
+                with self.subTest(name):  # Hugging Face's angles, and some norms, are float32
+                    self.assertLess(difference, 1e-5)
+
+    def test_models_that_would_train_wrong_are_refused_by_name(self):
+        for name, (options, cause) in REFUSED.items():
+            model = made(name, options)
+            with self.subTest(name), self.assertRaisesRegex(ValueError, f"(?s){name}.*({cause})"):
+                pt.attach(model)
+
+    def test_tokens_that_meet_outside_attention_are_seen(self):
+        model = llama()
+        mlp = model.model.layers[0].mlp
+        plain = mlp.forward
+        mlp.forward = lambda x: plain(x) + x.mean(1, keepdim=True)
+        with self.assertRaisesRegex(ValueError, "other logits than alone"):
+            pt.attach(model)
+
+    def test_the_name_has_no_mask_among_transformers_masks(self):
+        pt.attach(llama())
+        self.assertNotIn("paradyse", ALL_MASK_ATTENTION_FUNCTIONS)
+
+    def test_calls_that_attention_refuses(self):
+        model = llama(dtype=torch.float32)
+        pt.attach(model)
+        exchange = pt.Exchange([3, 2])
+        ids = torch.tensor([[1, 2, 3, 4, 5]])
+        for inputs, words in (
+                ({"input_ids": ids}, "got no paradyse="),
+                ({"input_ids": ids[:, :4], "paradyse": exchange}, "4 tokens, but this rank has 5"),
+                ({"input_ids": torch.cat([ids, ids]), "paradyse": exchange}, "one row"),
+                ({"input_ids": ids, "paradyse": exchange, "attention_mask": torch.zeros(1, 1, 5, 5)}, "attention mask"),
+                ({"input_ids": ids, "paradyse": exchange, "softcap": 3.0}, "soft cap"),
+                ({"input_ids": ids, "paradyse": exchange, "s_aux": torch.zeros(4)}, "sinks")):
+            with self.subTest(words), self.assertRaisesRegex(ValueError, words):
+                model(**inputs)
+        two = {"input_ids": ids, "attention_mask": torch.ones(1, 5, dtype=torch.long), "paradyse": exchange}
+        with self.assertRaisesRegex(ValueError, "attention mask"):
+            model(**two)
+
+    def test_another_attention_is_refused(self):
+        model = llama()
+        model.set_attn_implementation("eager")
+        with self.assertRaisesRegex(ValueError, "LlamaForCausalLM runs attention by 'eager'"):
+            pt.attach(model)
+
+
+if __name__ == "__main__":
+    unittest.main()

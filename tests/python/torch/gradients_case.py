@@ -1,0 +1,52 @@
+"""Gradients of plans on several ranks are those of one process that runs each document by itself."""
+
+import copy
+import unittest
+
+import paradyse.torch as pt
+import torch
+from ranks import LENGTHS, LONG, documents, llama, on_ranks, planner, played, random_plan, truth, worst, wrapped
+
+HEADS = ((28, 7), (5, 1), (12, 4))
+LIMIT = {torch.float64: 1e-9, torch.float32: 1e-5}
+
+
+def differences(rank, cases, how):
+    """Of each case (heads, keys, dtype, plan's seed, idle) the difference of loss and gradients."""
+    found = []
+    ranks = torch.distributed.get_world_size()
+    for heads, keys, dtype, seed, idle in cases:
+        model = llama(heads, keys, dtype)
+        lengths = LENGTHS if not idle else LENGTHS[:max(1, ranks // 2)]
+        items = documents(lengths, seed, without=(seed % len(lengths), 0))
+        loss, grads = truth(model, items)
+        pt.attach(model)
+        step = pt.Step(random_plan(ranks, lengths, seed, idle), range(len(lengths)), planner(model))
+        model.train()
+        mine, gradients = played(wrapped(model, how), step, items)
+        found.append((abs(mine - loss) / max(abs(loss), 1e-9), worst(gradients, grads), dtype))
+    return found
+
+
+class GradientsTest(unittest.TestCase):
+    def expect(self, ranks, how, cases):
+        for of_rank in on_ranks(ranks, differences, cases, how, deadline=600):
+            for case, (loss, gradient, dtype) in zip(cases, of_rank, strict=True):
+                self.assertLess(loss, LIMIT[dtype], (ranks, how, case))
+                self.assertLess(gradient, LIMIT[dtype], (ranks, how, case))
+
+    def test_heads_lengths_and_ranks(self):
+        for ranks in range(1, 7) if LONG else (1, 3, 4):
+            for how in ("plain", "ddp", "fsdp2"):
+                cases = [(heads, keys, dtype, 10 * ranks + more, idle)
+                         for heads, keys in (HEADS if LONG else HEADS[ranks % 3:ranks % 3 + 1])
+                         for dtype in LIMIT for idle in (False, True) for more in range(3 if LONG else 1)]
+                with self.subTest(ranks=ranks, how=how):
+                    self.expect(ranks, how, cases)
+
+    def test_hsdp(self):
+        self.expect(4, "hsdp", [(12, 4, torch.float64, seed, seed == 2) for seed in range(3 if LONG else 2)])
+
+
+if __name__ == "__main__":
+    unittest.main()
