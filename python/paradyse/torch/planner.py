@@ -47,7 +47,8 @@ class Costs:
 def costs(path: str | Path) -> Costs:
     """Reads what Costs.write() wrote."""
     try:
-        return Costs(**json.loads(Path(path).read_text()))
+        read = json.loads(Path(path).read_text())
+        return Costs(**{name: tuple(value) if isinstance(value, list) else value for name, value in read.items()})
     except (TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is no file of Costs.write(): {error}; make it anew by measure()") from error
 

@@ -6,8 +6,10 @@ import datetime
 import json
 import multiprocessing
 import os
+import queue
 import random
 import tempfile
+import time
 import traceback
 import warnings
 
@@ -51,12 +53,17 @@ def on_ranks(ranks, function, *arguments, deadline=120):
         for process in processes:
             process.start()
         try:
-            for _ in processes:
-                rank, value, error = results.get(timeout=deadline)
-                found[rank] = value
-                if error:
-                    errors.append(f"rank {rank}: {error}")
-                    break
+            end = time.monotonic() + deadline
+            while len(found) < ranks and not errors:
+                try:
+                    rank, found_there, error = results.get(timeout=0.5)
+                    found[rank] = found_there
+                    errors += [f"rank {rank}: {error}"] if error else []
+                except queue.Empty:
+                    errors += [f"rank {rank} ended by signal {-process.exitcode}" for rank, process in
+                               enumerate(processes) if rank not in found and (process.exitcode or 0) < 0]
+                    if time.monotonic() > end:
+                        errors.append(f"no answer of ranks {sorted(set(range(ranks)) - set(found))} in {deadline} s")
             for process in processes:
                 process.join(0 if errors else deadline)
         finally:

@@ -1,0 +1,78 @@
+"""Plans in other loops: Hugging Face's Trainer and TRL's trainers, and Megatron's packing scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import paradyse
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from .planner import Planner
+from .steps import Step, Steps, accumulate, loss_sum
+
+
+class StepBatches(IterableDataset[dict[str, Step]]):
+    """Steps as batches of a DataLoader(batch_size=None), which accelerate must not prepare: it would deal them out."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+
+    def __iter__(self) -> Iterator[dict[str, Step]]:
+        for step in self.steps:
+            yield {"step": step}
+
+
+class StepTrainer:
+    """Before a Trainer: class MyTrainer(pt.StepTrainer, trl.SFTTrainer); MyTrainer(..., steps=steps, items=dataset).
+
+    A batch is a whole step, so gradient_accumulation_steps is 1, and max_steps is needed.  items: what
+    Step.micro_batches reads.  To resume: steps.load_state_dict() and TrainingArguments(ignore_data_skip=True).
+    """
+
+    def __init__(self, *args: Any, steps: Steps, items: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        trainer: Any = self
+        if trainer.args.gradient_accumulation_steps != 1 or trainer.args.max_steps < 1:
+            raise ValueError("StepTrainer: a batch is a whole step; set gradient_accumulation_steps=1 and max_steps")
+        self._steps, self._items = steps, items
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(StepBatches(self._steps), batch_size=None, collate_fn=lambda batch: batch)
+
+    def training_step(self, model: Any, inputs: dict[str, Step], num_items_in_batch: Any = None) -> torch.Tensor:
+        """The mean loss of the step's labels, over all ranks."""
+        model.train()
+        step, total = inputs["step"], 0.0
+        for mb in step.micro_batches(self._items):
+            with accumulate(model, mb):
+                loss = loss_sum(model(**mb.inputs), mb.labels)
+                (loss * step.scale).backward()
+            total += float(loss.detach())
+        return torch.tensor(step.mean(total), device=step.device)
+
+
+def to_megatron(plan: paradyse.Plan, ids: Sequence[int] | None = None) -> tuple[Any, Any]:
+    """(groups, sample_id_groups) as Megatron's get_groups_and_subsamples() returns them.
+
+    groups[micro-batch][rank]: tokens of each sample that the rank works on; sample_id_groups the same with ids.  A
+    sample stands with every rank of its group.  ids: of the plan's documents; by default their places.
+    """
+    names = range(len(plan.lengths)) if ids is None else ids
+    of_ranks = [[micro_batch.group_of(rank).documents for rank in range(plan.ranks)]
+                for micro_batch in plan.micro_batches]
+    return ([[[int(plan.lengths[d]) for d in of_rank] for of_rank in ranks] for ranks in of_ranks],
+            [[[names[d] for d in of_rank] for of_rank in ranks] for ranks in of_ranks])
+
+
+class MegatronScheduler:
+    """In the place of Megatron's BalancedCPScheduler (cp_balancing_scheduler), whose groups are powers of two."""
+
+    def __init__(self, planner: Planner) -> None:
+        planner.sizes = [p for p in planner.sizes if p & (p - 1) == 0]
+        self.planner = planner
+
+    def get_groups_and_subsamples(self, sample_id_seqlens: Sequence[tuple[int, int]], config: Any = None) -> Any:
+        plan = self.planner.plan([tokens for _, tokens in sample_id_seqlens])
+        return to_megatron(plan, [sample for sample, _ in sample_id_seqlens])

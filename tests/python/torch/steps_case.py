@@ -1,0 +1,177 @@
+"""Steps: the same on every rank and after a restart; losses with one denominator; no wait without an end."""
+
+import os
+import random
+import signal
+import time
+import unittest
+
+import numpy
+import paradyse
+import paradyse.torch as pt
+import torch
+import torch.distributed as dist
+from ranks import IGNORED, documents, llama, on_ranks, planner, played, truth, worst, wrapped
+
+DRAW = random.Random(5)
+MANY = [1 + int(DRAW.lognormvariate(3, 1)) % 100 for _ in range(60)]
+
+
+def drawn(steps, most=1000):
+    return [(step.documents, step.plan.hash) for step, _ in zip(steps, range(most))]
+
+
+def train(rank, begin, steps_to_do, kill_at=None):
+    """Losses and documents of each step, and the state after it; killed in the middle of a step."""
+    model = llama(dtype=torch.float64)
+    pt.attach(model)
+    steps = pt.Steps(MANY, tokens_per_step=300, planner=planner(model, memory=140_000), seed=3)
+    ddp = wrapped(model, "ddp")
+    ddp.train()
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    if begin is not None:
+        model.load_state_dict({name: torch.from_numpy(value) for name, value in begin[1].items()})
+        steps.load_state_dict(begin[0])
+    items = documents(MANY)
+    found = []
+    for step in steps:
+        total = 0.0
+        for mb in step.micro_batches(items):
+            with pt.accumulate(ddp, mb):
+                loss = pt.loss_sum(ddp(**mb.inputs), mb.labels)
+                (loss * step.scale).backward()
+            total += float(loss.detach())
+            if len(found) == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append((step.documents, step.mean(total), len(step.played), steps.state_dict()))
+        if len(found) == steps_to_do:
+            break
+    return found, {name: value.numpy().copy() for name, value in model.state_dict().items()}
+
+
+def of_every_rank(rank):
+    model = llama()
+    return drawn(pt.Steps(MANY, tokens_per_step=300, planner=planner(model, memory=140_000), seed=4))
+
+
+def averaged(rank, how):
+    """Two ranks, of which one has nearly all labels: the mean over labels, not over ranks or micro-batches."""
+    model = llama(dtype=torch.float64)
+    items = documents([40, 2, 3], without=(1,))
+    loss, grads = truth(model, items)
+    pt.attach(model)
+    model.train()
+    step = pt.Step(planner(model, space="turns").plan([40, 2, 3]), range(3), planner(model))
+    mine, found = played(wrapped(model, how), step, items)
+    return abs(mine - loss) / loss, worst(found, grads), len(step.played)
+
+
+def late(rank):
+    """The other rank never comes."""
+    model = llama()
+    pt.attach(model)
+    mine = planner(model, space="static")
+    mine.deadline = mine.groups.deadline = 2.0
+    step = pt.Step(mine.plan([20]), [7], mine, labels=[19] * 8)
+    mb, = step.micro_batches({7: list(range(20))})
+    if rank == 0:
+        begin = time.monotonic()
+        try:
+            model(**mb.inputs)
+        except TimeoutError as error:
+            return str(error), time.monotonic() - begin
+        return "no error", 0.0
+    time.sleep(4)
+    return "", 0.0
+
+
+class StepsTest(unittest.TestCase):
+    def test_every_rank_draws_the_same_and_every_document_once(self):
+        found = on_ranks(3, of_every_rank)
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+        self.assertEqual(sorted(d for documents_, _ in found[0] for d in documents_), list(range(len(MANY))))
+        for documents_, _ in found[0]:
+            self.assertLessEqual(sum(MANY[d] for d in documents_), 300)
+
+    def test_seeds_epochs_and_states(self):
+        one = planner(llama(), ranks=2)
+        made = lambda seed=0, epochs=1: pt.Steps(MANY, tokens_per_step=300, planner=one, seed=seed, epochs=epochs)
+        self.assertNotEqual(drawn(made()), drawn(made(1)))
+        whole = drawn(made(epochs=3))
+        order = [d for documents_, _ in whole for d in documents_]
+        for epoch in range(3):
+            self.assertEqual(sorted(order[60 * epoch:60 * epoch + 60]), list(range(60)))
+        self.assertNotEqual(order[:60], order[60:120])
+        for cuts in ((1,), (4, 5), (len(whole) - 1,), (2, 9, 20)):  # a second resume in one epoch, too
+            found, state = [], {"seed": 0, "documents": 0}
+            for cut in (*cuts, len(whole)):
+                steps = made(seed=9, epochs=3)
+                steps.load_state_dict(state)
+                found += drawn(steps, 0) if cut == len(found) else [
+                    (step.documents, step.plan.hash) for step, _ in zip(steps, range(cut - len(found)))]
+                state = {"seed": 0, "documents": sum(len(documents_) for documents_, _ in found)}
+            self.assertEqual(found, whole)
+
+    def test_killed_and_resumed_has_the_same_documents_losses_and_weights(self):
+        whole, weights = on_ranks(2, train, None, 6)[0]
+        self.assertGreater(max(count for _, _, count, _ in whole), 1)  # several micro-batches
+        with self.assertRaisesRegex(AssertionError, "ended by signal 9"):
+            on_ranks(2, train, None, 6, 3)
+        first, saved = on_ranks(2, train, None, 3)[0]
+        rest, again = on_ranks(2, train, (first[-1][3], saved), 3)[0]
+        self.assertEqual([d for d, *_ in first + rest], [d for d, *_ in whole])
+        for (_, mine, *_), (_, wanted, *_) in zip(first + rest, whole, strict=True):
+            self.assertAlmostEqual(mine, wanted, 12)
+        for name, value in again.items():
+            numpy.testing.assert_allclose(value, weights[name], rtol=1e-12, atol=1e-14)
+        other = on_ranks(3, train, (first[-1][3], saved), 3)[0][0]  # another number of ranks
+        self.assertEqual([d for d, *_ in other], [d for d, *_ in rest])
+        for (_, mine, *_), (_, wanted, *_) in zip(other, rest, strict=True):
+            self.assertAlmostEqual(mine, wanted, 9)
+
+    def test_one_denominator(self):
+        for how in ("plain", "ddp", "fsdp2"):
+            for loss, gradient, count in on_ranks(2, averaged, how):
+                self.assertEqual(count, 2)
+                self.assertLess(loss, 1e-12)
+                self.assertLess(gradient, 1e-9)
+
+    def test_a_rank_that_is_late_is_named_with_micro_batch_and_documents(self):
+        said, seconds = on_ranks(2, late)[0]
+        self.assertRegex(said, r"exchange of ranks \[0, 1\] in micro-batch 0 \(documents \[7\]\), on rank 0: not done")
+        self.assertLess(seconds, 3.9)
+
+    def test_what_is_refused(self):
+        model = llama()
+        one = planner(model, ranks=1)
+        with self.assertRaisesRegex(ValueError, "document 1 has no token"):
+            pt.Steps([5, 0], tokens_per_step=5, planner=one)
+        step = next(iter(pt.Steps([5], tokens_per_step=5, planner=one)))
+        with self.assertRaisesRegex(RuntimeError, "known once step.micro_batches"):
+            step.scale
+        with self.assertRaisesRegex(ValueError, "document 0 has 4 ids and 4 labels, but its length was given as 5"):
+            step.micro_batches([[1, 2, 3, 4]])
+        for arguments, words in (({"weights": "zero"}, "accepted: ddp, fsdp2, hsdp"), ({"space": "all"}, "accepted"),
+                                 ({"ranks": 4, "node": 3}, "nodes of 3 ranks"), ({"memory": "much"}, "70GiB"),
+                                 ({"memory": 1000}, "give more memory")):
+            with self.assertRaisesRegex(ValueError, words):
+                planner(model, **{"ranks": 1, **arguments})
+        with self.assertRaisesRegex(paradyse.NoPlan, "document 0 has 100000 tokens"):
+            planner(model, ranks=2, memory="1MiB").plan([100_000])
+
+    def test_labels_of_the_index_take_no_message(self):
+        model = llama()
+        pt.attach(model)
+        items = documents(MANY)
+        counts = [sum(label != IGNORED for label in item["labels"][1:]) for item in items]
+        steps = pt.Steps(MANY, tokens_per_step=300, planner=planner(model, ranks=2), labels=counts)
+        self.assertFalse(dist.is_initialized())
+        for step in steps:
+            self.assertEqual(step.scale, 2 / sum(counts[d] for d in step.documents))
+
+
+if __name__ == "__main__":
+    unittest.main()
