@@ -67,7 +67,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         played.append(step)
-        mean = step.mean(total)
+        mean = step.mean(total)  # or mean = step.play(trained, data), which is these lines
         if dist.get_rank() == 0:
             sizes = [len(group.ranks) for mb in step.plan.micro_batches for group in mb.groups if group.documents]
             print(f"step {len(played)}: loss {mean:.4f}, {len(step.documents)} documents in groups of {sizes} ranks")

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from .planner import Planner
-from .steps import Step, Steps, accumulate, loss_sum
+from .steps import Step, Steps
 
 
 class StepBatches(IterableDataset[dict[str, Step]]):
@@ -20,8 +20,7 @@ class StepBatches(IterableDataset[dict[str, Step]]):
         self.steps = steps
 
     def __iter__(self) -> Iterator[dict[str, Step]]:
-        for step in self.steps:
-            yield {"step": step}
+        return ({"step": step} for step in self.steps)
 
 
 class StepTrainer:
@@ -33,8 +32,8 @@ class StepTrainer:
 
     def __init__(self, *args: Any, steps: Steps, items: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        trainer: Any = self
-        if trainer.args.gradient_accumulation_steps != 1 or trainer.args.max_steps < 1:
+        arguments = getattr(self, "args")
+        if arguments.gradient_accumulation_steps != 1 or arguments.max_steps < 1:
             raise ValueError("StepTrainer: a batch is a whole step; set gradient_accumulation_steps=1 and max_steps")
         self._steps, self._items = steps, items
 
@@ -43,14 +42,7 @@ class StepTrainer:
 
     def training_step(self, model: Any, inputs: dict[str, Step], num_items_in_batch: Any = None) -> torch.Tensor:
         """The mean loss of the step's labels, over all ranks."""
-        model.train()
-        step, total = inputs["step"], 0.0
-        for mb in step.micro_batches(self._items):
-            with accumulate(model, mb):
-                loss = loss_sum(model(**mb.inputs), mb.labels)
-                (loss * step.scale).backward()
-            total += float(loss.detach())
-        return torch.tensor(step.mean(total), device=step.device)
+        return torch.tensor(inputs["step"].play(model.train(), self._items), device=inputs["step"].device)
 
 
 def to_megatron(plan: paradyse.Plan, ids: Sequence[int] | None = None) -> tuple[Any, Any]:
@@ -60,8 +52,7 @@ def to_megatron(plan: paradyse.Plan, ids: Sequence[int] | None = None) -> tuple[
     sample stands with every rank of its group.  ids: of the plan's documents; by default their places.
     """
     names = range(len(plan.lengths)) if ids is None else ids
-    of_ranks = [[micro_batch.group_of(rank).documents for rank in range(plan.ranks)]
-                for micro_batch in plan.micro_batches]
+    of_ranks = [[m.group_of(rank).documents for rank in range(plan.ranks)] for m in plan.micro_batches]
     return ([[[int(plan.lengths[d]) for d in of_rank] for of_rank in ranks] for ranks in of_ranks],
             [[[names[d] for d in of_rank] for of_rank in ranks] for ranks in of_ranks])
 
@@ -70,8 +61,7 @@ class MegatronScheduler:
     """In the place of Megatron's BalancedCPScheduler (cp_balancing_scheduler), whose groups are powers of two."""
 
     def __init__(self, planner: Planner) -> None:
-        planner.sizes = [p for p in planner.sizes if p & (p - 1) == 0]
-        self.planner = planner
+        self.planner, planner.sizes = planner, [p for p in planner.sizes if p & (p - 1) == 0]
 
     def get_groups_and_subsamples(self, sample_id_seqlens: Sequence[tuple[int, int]], config: Any = None) -> Any:
         plan = self.planner.plan([tokens for _, tokens in sample_id_seqlens])

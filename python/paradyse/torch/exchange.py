@@ -1,7 +1,7 @@
 """Who has which tokens and heads of a group's documents, and the all-to-all between the two.
 
-Of p ranks, rank r has the tokens n r // p to n (r + 1) // p of each document of n tokens, and in
-attention the query heads H r // p to H (r + 1) // p of all its tokens (Ulysses, arXiv 2309.14509).
+Of p ranks, rank r has the tokens n r // p to n (r + 1) // p of each document of n tokens, and in attention the query
+heads H r // p to H (r + 1) // p of all its tokens (Ulysses, arXiv 2309.14509).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def wait(work: Any, seconds: float, what: str) -> None:
 
 @dataclass
 class Exchange:
-    """How the documents of a group travel in one micro-batch; one travels in each model call as `paradyse=`."""
+    """How the documents of a group travel in one micro-batch; each model call has one as `paradyse=`."""
 
     lengths: Sequence[int]  # tokens of each document; none: an idle rank
     rank: int = 0  # this one, in the group
@@ -45,16 +45,11 @@ class Exchange:
     def __post_init__(self) -> None:
         pieces = [[piece(n, rank, self.ranks) for n in self.lengths] for rank in range(self.ranks)]
         self.counts = [sum(map(len, of_rank)) for of_rank in pieces]  # [rank] tokens
+        self.tokens = self.counts[self.rank]  # 0: this rank's one token is a dummy that others do not see
         starts = [0, *accumulate(self.lengths)]
-        # [token as ranks send them, one rank's pieces after the other's] its place in the documents
-        places = [starts[d] + i for of_rank in pieces for d, tokens in enumerate(of_rank) for i in tokens]
-        self.places = torch.tensor(places, dtype=torch.long)
-        self.order = torch.argsort(self.places)
-
-    @property
-    def tokens(self) -> int:
-        """Of this rank; 0: its one token is a dummy that others do not see."""
-        return self.counts[self.rank]
+        # [token, one rank's pieces after the other's] its place in the documents
+        self.places = torch.tensor([starts[d] + i for of_rank in pieces for d, tokens in enumerate(of_rank)
+                                    for i in tokens], dtype=torch.long)
 
     def to_heads(self, tensors: Sequence[torch.Tensor], heads: Sequence[Sequence[range]]) -> list[torch.Tensor]:
         """[heads, tokens of this rank, d] each -> [its heads of each, tokens of all documents, d]; one message.
@@ -62,24 +57,24 @@ class Exchange:
         heads[i][r]: of tensor i those that rank r gets.
         """
         if self.ranks == 1:
-            return [tensor[mine[0].start:mine[0].stop] for tensor, mine in zip(tensors, heads)]
-        sent = [[t[h[r].start:h[r].stop].reshape(-1) for t, h in zip(tensors, heads)] for r in range(self.ranks)]
-        widths = [len(h[self.rank]) * t.shape[-1] for t, h in zip(tensors, heads)]
-        came = self._all_to_all([torch.cat(parts) for parts in sent], [n * sum(widths) for n in self.counts])
-        found: list[list[torch.Tensor]] = [[] for _ in tensors]
-        for n, part in zip(self.counts, came):
-            for i, (one, tensor) in enumerate(zip(part.split([n * width for width in widths]), tensors)):
-                found[i].append(one.view(len(heads[i][self.rank]), n, tensor.shape[-1]))
-        return [torch.cat(parts, 1).index_select(1, self.order.to(tensors[0].device)) for parts in found]
+            return list(tensors)
+        sent = [torch.cat([t[h[r].start:h[r].stop].reshape(-1) for t, h in zip(tensors, heads)])
+                for r in range(self.ranks)]
+        mine = [len(h[self.rank]) for h in heads]
+        widths = [n * t.shape[-1] for n, t in zip(mine, tensors)]
+        came = [part.split([n * width for width in widths])
+                for n, part in zip(self.counts, self._all_to_all(sent, [n * sum(widths) for n in self.counts]))]
+        order = torch.argsort(self.places).to(tensors[0].device)
+        return [torch.cat([parts[i].view(mine[i], n, t.shape[-1]) for n, parts in zip(self.counts, came)], 1)
+                .index_select(1, order) for i, t in enumerate(tensors)]
 
     def to_tokens(self, out: torch.Tensor, heads: Sequence[range]) -> torch.Tensor:
         """[tokens of all documents, heads of this rank, d] -> [tokens of this rank, all heads, d]."""
         if self.ranks == 1:
             return out
-        width = out.shape[-1]
         sent = [part.reshape(-1) for part in out.index_select(0, self.places.to(out.device)).split(self.counts)]
-        came = self._all_to_all(sent, [self.tokens * len(each) * width for each in heads])
-        return torch.cat([part.view(self.tokens, len(each), width) for part, each in zip(came, heads)], 1)
+        came = self._all_to_all(sent, [self.tokens * len(each) * out.shape[-1] for each in heads])
+        return torch.cat([part.view(self.tokens, len(each), out.shape[-1]) for part, each in zip(came, heads)], 1)
 
     def _all_to_all(self, sent: list[torch.Tensor], sizes: list[int]) -> list[torch.Tensor]:
         flat = _AllToAll.apply(torch.cat(sent), [part.numel() for part in sent], sizes, self)
@@ -90,46 +85,33 @@ class _AllToAll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, flat: torch.Tensor, sent: list[int], came: list[int], exchange: Exchange) -> torch.Tensor:
         ctx.about = sent, came, exchange
-        return _send(flat, sent, came, exchange)
+        out = flat.new_empty(sum(came))
+        work = dist.all_to_all_single(out, flat, came, sent, group=exchange.group, async_op=True)
+        wait(work, exchange.deadline, f"attention's exchange of {exchange.name}")
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         sent, came, exchange = ctx.about
-        return _send(grads[0].contiguous(), came, sent, exchange), None, None, None
-
-
-def _send(flat: torch.Tensor, sent: list[int], came: list[int], exchange: Exchange) -> torch.Tensor:
-    out = flat.new_empty(sum(came))
-    what = f"attention's exchange of {exchange.name}"
-    try:
-        work = dist.all_to_all_single(out, flat, came, sent, group=exchange.group, async_op=True)
-    except RuntimeError as error:
-        raise RuntimeError(f"{what}: {error}") from error
-    wait(work, exchange.deadline, what)
-    return out
+        return _AllToAll.apply(grads[0].contiguous(), came, sent, exchange), None, None, None
 
 
 class Groups:
-    """Process groups as plans need them, made by all ranks in the plans' order.
-
-    Gloo's are made when a plan first has them.  On NCCL those that planners use (`sizes`, each at multiples of
-    itself) are made at once, and what they take of the GPU's memory is printed.
+    """Process groups as plans need them, made by all ranks in the plans' order.  Gloo's are made when a plan first
+    has them.  On NCCL those of `sizes` ranks, each at multiples of itself, are made at once and their memory printed.
     """
 
     def __init__(self, ranks: int, sizes: Sequence[int], deadline: float) -> None:
-        self.deadline = deadline
-        self.known: dict[tuple[int, ...], Any] = {}
+        self.deadline, self.known = deadline, dict[tuple[int, ...], Any]()
         if ranks > 1 and dist.get_backend() == "nccl":
             before = torch.cuda.mem_get_info()[0]
             for size in sizes:
                 for first in range(0, ranks - size + 1, size):
-                    self.of(range(first, first + size))
-            for members, group in self.known.items():
-                if dist.get_rank() in members:
-                    dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
-            if dist.get_rank() == 0:
-                mib = (before - torch.cuda.mem_get_info()[0]) / 2**20
-                print(f"paradyse.torch: {len(self.known)} NCCL groups of {list(sizes)} ranks take {mib:.0f} MiB")
+                    group = self.of(range(first, first + size))
+                    if dist.get_rank() in range(first, first + size):
+                        dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
+            taken = (before - torch.cuda.mem_get_info()[0]) / 2**20
+            print(f"paradyse.torch: {len(self.known)} NCCL groups of {list(sizes)} ranks take {taken:.0f} MiB")
 
     def of(self, ranks: Sequence[int]) -> Any:
         """The group of these ranks.  All ranks of the job call this in the same order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,89 +14,82 @@ from .exchange import Exchange, wait
 from .planner import Costs
 from .steps import loss_sum, recompute_layers
 
+DEADLINE = 600.0  # seconds of a message while measuring
+
 
 def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int | None = None,
             recompute: bool = True) -> Costs:
     """Costs of an attached model (before DDP or fully_shard), from about so many seconds of forward and backward.
 
-    longest: tokens of the longest document that is tried.  Fits seconds = micro_batch + token n + square n^2 +
-    document, summed over documents; Costs.error is the median error of the third of the runs that the fit did not
+    longest: tokens of the longest document that is tried.  Fits micro_batch + the sum over documents of n tokens of
+    token n + square n^2 + document; Costs.error is the median error of the third of the runs that the fit did not
     see.  On several ranks all measure at once, as they share cores and links, and the slowest rank counts; messages
     inside a node (of `node` ranks) and over all ranks are measured, too.  Gradients of the model are cleared.
     """
     model.train()
     config = model.config.get_text_config()
-    longest = min(longest, getattr(config, "max_position_embeddings", longest))
-    sizes = sorted({max(1, round(longest / 4**i)) for i in range(5)})
-    mixes = [[n] for n in sizes] + [[sizes[0]] * k for k in (4, 16)] + [[sizes[1]] * k for k in (2, 6)] + [
-        [sizes[2], sizes[0]], [sizes[-2]] * 2, [sizes[-2], sizes[1], sizes[0]], [sizes[0]] * 9]
-    _run(model, mixes[0])
+    a, b, c, d, e = (max(1, min(longest, getattr(config, "max_position_embeddings", longest)) >> 2 * i)
+                     for i in range(5))
+    mixes = [[a], [b], [b, b], [c], [d], [d, d], [e], [e] * 4, [e] * 9, [e] * 16, [d] * 6, [c, e], [b, d, e]]
     taken: list[list[float]] = [[] for _ in mixes]
     end = time.perf_counter() + seconds
-    while not _all_done(len(taken[0]) > 1 and time.perf_counter() > end):
+    while _slowest([float(len(taken[0]) < 3 or time.perf_counter() < end)])[0]:  # all ranks stop together
         for mix, times in zip(mixes, taken):
             times.append(_run(model, mix))
-    found = _slowest([float(np.median(times)) for times in taken])
+    found = _slowest([float(np.median(times[1:])) for times in taken])
     table = np.array([[1, sum(mix), sum(n * n for n in mix), len(mix)] for mix in mixes], dtype=float)
     unseen = np.arange(len(mixes)) % 3 == 2
-    guess = table @ _fit(table[~unseen], found[~unseen])
-    fit = _fit(table, found)
-    base = Costs(token=fit[1], square=fit[2], document=fit[3], micro_batch=fit[0],
-                 error=float(np.median(np.abs(guess[unseen] / found[unseen] - 1))),
-                 parameters=sum(p.numel() for p in model.parameters()), itemsize=next(model.parameters()).itemsize)
-    few, many = sizes[-2], longest
-    base.token_bytes = _bytes(model, few, many)
-    if recompute and any(hasattr(m, "gradient_checkpointing") for m in model.modules()):
+    guessed = table[unseen] @ fit(table[~unseen], found[~unseen])
+    once, token, square, document = fit(table, found)
+    costs = Costs(token, square, document, once, error=float(np.median(np.abs(guessed / found[unseen] - 1))),
+                  parameters=sum(p.numel() for p in model.parameters()), itemsize=next(model.parameters()).itemsize,
+                  token_bytes=_token_bytes(model, b, a))
+    if recompute and any(hasattr(module, "gradient_checkpointing") for module in model.modules()):
+        plain = _slowest([min(_run(model, [a]) for _ in range(3))])
         recompute_layers(model, True)
-        again = [_run(model, [many]) for _ in range(3)]
-        outside = _bytes(model, few, many)
+        costs.recompute = max(1.0, float((_slowest([min(_run(model, [a]) for _ in range(3))]) / plain)[0]))
+        costs.token_bytes_again = _token_bytes(model, b, a)
+        if not torch.cuda.is_available():  # what is counted there is saved outside layers: add inputs, and one layer
+            layers = config.num_hidden_layers
+            costs.token_bytes_again += layers * config.hidden_size * costs.itemsize + costs.token_bytes / layers
         recompute_layers(model, False)
-        plain = [_run(model, [many]) for _ in range(3)]
-        base.recompute = max(1.0, float(_slowest([float(np.median(again))])[0] / _slowest([float(np.median(plain))])[0]))
-        layers = config.num_hidden_layers
-        base.token_bytes_again = outside if torch.cuda.is_available() else (
-            outside + layers * config.hidden_size * base.itemsize + (base.token_bytes - outside) / layers)
     if dist.is_initialized() and dist.get_world_size() > 1:
-        _measure_messages(base, node or dist.get_world_size(), next(model.parameters()).device)
+        _measure_messages(costs, node or dist.get_world_size(), next(model.parameters()).device)
     model.zero_grad(set_to_none=True)
-    return base
+    return costs
 
 
-def _run(model: Any, lengths: Sequence[int]) -> float:
-    """Seconds of forward and backward of documents of these lengths on this rank alone."""
-    device = next(model.parameters()).device
-    ids = torch.arange(sum(lengths), device=device) % model.config.get_text_config().vocab_size
-    positions = torch.cat([torch.arange(n, device=device) for n in lengths])
-    exchange = Exchange(lengths)
-    _synchronize()
-    begin = time.perf_counter()
-    loss = loss_sum(model(input_ids=ids[None], position_ids=positions[None], use_cache=False, paradyse=exchange),
-                    ids[None])
-    loss.backward()
-    _synchronize()
-    return time.perf_counter() - begin
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def _fit(table: Any, seconds: Any) -> Any:
-    """Least squares of relative errors with no negative term."""
-    scaled = table / seconds[:, None]
-    kept = list(range(table.shape[1]))
+def fit(table: Any, seconds: Any) -> Any:
+    """[term] of seconds [run] = table [run, term] @ terms: least squares of relative errors, no term below 0."""
+    scaled, kept, found = table / seconds[:, None], list(range(table.shape[1])), np.zeros(table.shape[1])
     while True:
         some = np.linalg.lstsq(scaled[:, kept], np.ones(len(seconds)), rcond=None)[0]
         if (some >= 0).all() or len(kept) == 1:
-            found = np.zeros(table.shape[1])
             found[kept] = np.maximum(some, 0)
             return found
         kept.pop(int(np.argmin(some * np.linalg.norm(scaled[:, kept], axis=0))))
 
 
-def _bytes(model: Any, few: int, many: int) -> float:
-    """Of memory a token takes from forward to backward: on CUDA at the peak; else what autograd saves, once each."""
+def _timed(call: Callable[[], Any]) -> float:
+    synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    synchronize()
+    begin = time.perf_counter()
+    call()
+    synchronize()
+    return time.perf_counter() - begin
+
+
+def _run(model: Any, lengths: Sequence[int]) -> float:
+    """Seconds of forward and backward of documents of these lengths on this rank alone."""
+    device = next(model.parameters()).device
+    ids = torch.arange(sum(lengths), device=device)[None] % model.config.get_text_config().vocab_size
+    inputs = {"input_ids": ids, "position_ids": torch.cat([torch.arange(n, device=device) for n in lengths])[None],
+              "use_cache": False, "paradyse": Exchange(lengths)}
+    return _timed(lambda: loss_sum(model(**inputs), ids).backward())
+
+
+def _token_bytes(model: Any, few: int, many: int) -> float:
+    """Of memory from forward to backward: on CUDA at the peak, else what autograd saves, each storage once."""
     at = []
     for tokens in (few, many):
         if torch.cuda.is_available():
@@ -104,56 +97,40 @@ def _bytes(model: Any, few: int, many: int) -> float:
             before = torch.cuda.memory_allocated()
             _run(model, [tokens])
             at.append(torch.cuda.max_memory_allocated() - before)
-            continue
-        seen = {p.untyped_storage().data_ptr(): 0 for p in model.parameters()}
-
-        def saved(tensor: torch.Tensor, seen: dict[int, int] = seen) -> torch.Tensor:
-            storage = tensor.untyped_storage()
-            seen.setdefault(storage.data_ptr(), storage.nbytes())
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(saved, lambda tensor: tensor):
-            _run(model, [tokens])
-        logits = 2 * model.config.get_text_config().vocab_size * 4 * tokens  # their gradient, while it is made
-        at.append(sum(seen.values()) + logits)
-    return (at[1] - at[0]) / (many - few)
+        else:
+            seen: dict[int, tuple[int, torch.Tensor]] = {p.untyped_storage().data_ptr(): (0, p) for p in model.parameters()}
+            with torch.autograd.graph.saved_tensors_hooks(
+                    lambda t: seen.setdefault(t.untyped_storage().data_ptr(), (t.untyped_storage().nbytes(), t)) and t,
+                    lambda t: t):
+                _run(model, [tokens])
+            logits = 2 * 4 * model.config.get_text_config().vocab_size * tokens  # their gradient, while it is made
+            at.append(sum(n for n, _ in seen.values()) + logits)
+    return (at[1] - at[0]) / max(1, many - few)
 
 
 def _slowest(seconds: Sequence[float]) -> Any:
-    found = torch.tensor(list(seconds), dtype=torch.float64)
+    """[i] the largest of all ranks."""
+    found = torch.tensor(seconds, dtype=torch.float64)
     if dist.is_initialized() and dist.get_world_size() > 1:
         found = found.cuda() if dist.get_backend() == "nccl" else found
-        wait(dist.all_reduce(found, op=dist.ReduceOp.MAX, async_op=True), 600, "the slowest rank's seconds")
+        wait(dist.all_reduce(found, dist.ReduceOp.MAX, async_op=True), DEADLINE, "the slowest rank's seconds")
     return found.cpu().numpy()
-
-
-def _all_done(done: bool) -> bool:
-    return bool(_slowest([float(not done)])[0] == 0)
 
 
 def _measure_messages(costs: Costs, node: int, device: torch.device) -> None:
     """A small and a large all-to-all, and an all-reduce, inside nodes (all at once) and over all ranks."""
-    world = dist.get_world_size()
-    inside = [dist.new_group(range(first, first + node)) for first in range(0, world, node)][dist.get_rank() // node]
+    world, rank = dist.get_world_size(), dist.get_rank()
+    inside = [dist.new_group(range(first, first + node)) for first in range(0, world, node)][rank // node]
     found = []
     for ranks, group in ((node, inside), (world, None)):
-        if ranks == 1:
-            found.append((0.0, 0.0, 0.0))
-            continue
-        small, large = (torch.zeros(n // ranks * ranks, device=device) for n in (64, 2**19))
-        times = []
-        for tensor, reduced in ((small, False), (large, False), (large, True)):
-            of_call = []
-            for _ in range(4):
-                _synchronize()
-                begin = time.perf_counter()
-                work = dist.all_reduce(tensor, group=group, async_op=True) if reduced else dist.all_to_all_single(
-                    torch.empty_like(tensor), tensor, group=group, async_op=True)
-                wait(work, 600, f"a message over {ranks} ranks while measuring")
-                _synchronize()
-                of_call.append(time.perf_counter() - begin)
-            times.append(min(of_call[1:]))
+        small, large = (torch.zeros(n // ranks * ranks, device=device) for n in (16 * ranks, 2**19))
+        calls: list[Callable[[], Any]] = [
+            lambda: dist.all_to_all_single(torch.empty_like(small), small, group=group, async_op=True),
+            lambda: dist.all_to_all_single(torch.empty_like(large), large, group=group, async_op=True),
+            lambda: dist.all_reduce(large, group=group, async_op=True)]
+        what = f"a message over {ranks} ranks while measuring"
+        short, long, reduced = (_slowest([min(_timed(lambda: wait(call(), DEADLINE, what)) for _ in range(4))])[0]
+                                for call in calls)
         sent = large.nbytes * (ranks - 1) / ranks
-        found.append((times[0], max(0.0, times[1] - times[0]) / sent, times[2] / large.nbytes))
-    values = [float(value) for value in _slowest([v for of_size in zip(*found) for v in of_size])]
-    costs.message, costs.byte, costs.reduce = ((values[i], values[i + 1]) for i in (0, 2, 4))
+        found.append((short, max(0.0, long - short) / sent, reduced / large.nbytes) if ranks > 1 else (0.0, 0.0, 0.0))
+    costs.message, costs.byte, costs.reduce = ((float(a), float(b)) for a, b in zip(*found))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ SPACES = {"torch": "planned groups", "static": "every document over all ranks", 
 class Costs:
     """What measure() found of a model on a machine: seconds of forward and backward of one rank, and bytes.
 
-    The network's are seconds of one message and seconds a byte that a rank sends, inside a node and across nodes.
+    message, byte, reduce: seconds of an all-to-all, a byte that a rank sends in one, a byte of an all-reduce; of each
+    the first inside a node, the second over all ranks.
     """
 
     token: float  # seconds a token
@@ -32,9 +33,9 @@ class Costs:
     micro_batch: float = 0.0
     recompute: float | None = None  # times as long where layers are made again; None: the model cannot
     error: float | None = None  # median of |predicted / measured - 1| of what the fit did not see
-    message: tuple[float, float] = (0.0, 0.0)  # inside a node, across
+    message: tuple[float, float] = (0.0, 0.0)
     byte: tuple[float, float] = (0.0, 0.0)
-    reduce: tuple[float, float] = (0.0, 0.0)  # all-reduce, seconds a byte of gradients
+    reduce: tuple[float, float] = (0.0, 0.0)
     parameters: int = 0
     itemsize: int = 4  # bytes of a parameter, and of a number in attention
     token_bytes: float = 0.0  # of memory, from forward to backward
@@ -49,7 +50,7 @@ def costs(path: str | Path) -> Costs:
     try:
         read = json.loads(Path(path).read_text())
         return Costs(**{name: tuple(value) if isinstance(value, list) else value for name, value in read.items()})
-    except (TypeError, json.JSONDecodeError) as error:
+    except (TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is no file of Costs.write(): {error}; make it anew by measure()") from error
 
 
@@ -58,37 +59,32 @@ class Planner:
 
     weights: "ddp" (whole on every rank: groups wait for no others), "fsdp2" (sharded over all ranks and gathered in
     each micro-batch), "hsdp" (over a node).  memory: of a rank, bytes or as in "70GiB", of which `reserve` stays free.
-    moments: bytes of optimizer state a parameter (AdamW in float32: 8).  node: ranks of one; by default torchrun's
-    LOCAL_WORLD_SIZE.  space: "torch", or what it is compared with (SPACES).  Errors: ValueError, paradyse.NoPlan.
+    moments: bytes of optimizer state a parameter (AdamW in float32: 8).  ranks: by default those of torch.distributed;
+    1: this process alone.  node: ranks of one; by default torchrun's LOCAL_WORLD_SIZE.  space: "torch", or what it is
+    compared with (SPACES).  Raises ValueError for what is not accepted, and for weights that leave no memory.
     """
 
     def __init__(self, config: Any, *, costs: Costs, memory: int | str, ranks: int | None = None, weights: str = "ddp",
                  node: int | None = None, space: str = "torch", recompute: bool = True, moments: int = 8,
                  reserve: float = 0.05, seed: int = 1, deadline: float = 600.0) -> None:
-        joined = dist.is_initialized()
-        self.rank = dist.get_rank() if joined else 0
+        joined = dist.is_initialized() and ranks != 1
         self.ranks = ranks or (dist.get_world_size() if joined else 1)
+        self.rank = dist.get_rank() if joined else 0
         self.node = min(self.ranks, node or int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks)))
-        if weights not in ("ddp", "fsdp2", "hsdp"):
-            raise ValueError(f"weights {weights!r} is not known; accepted: ddp, fsdp2, hsdp")
-        if space not in SPACES:
-            raise ValueError(f"space {space!r} is not known; accepted: {', '.join(SPACES)}")
-        if self.ranks % self.node:
-            raise ValueError(f"nodes of {self.node} ranks do not divide {self.ranks} ranks")
-        if joined and self.ranks != dist.get_world_size():
-            raise ValueError(f"ranks {self.ranks}, but torch.distributed has {dist.get_world_size()}: they must be "
-                             "the same, as every rank plays a part of every plan")
+        for name, value, accepted in (("weights", weights, ("ddp", "fsdp2", "hsdp")), ("space", space, SPACES)):
+            if value not in accepted:
+                raise ValueError(f"{name} {value!r} is not known; accepted: {', '.join(accepted)}")
+        if self.ranks % self.node or (joined and self.ranks != dist.get_world_size()):
+            raise ValueError(f"ranks {self.ranks}: nodes of {self.node} ranks must divide them, and torch.distributed "
+                             "must have as many, as every rank plays a part of every plan")
         self.config, self.costs, self.weights, self.space = config.get_text_config(), costs, weights, space
-        self.recompute = recompute and costs.recompute is not None
-        self.seed, self.deadline = seed, deadline
+        self.recompute, self.seed, self.deadline = recompute and costs.recompute is not None, seed, deadline
         self.domain = {"ddp": 0, "fsdp2": self.ranks, "hsdp": self.node}[weights]
-        most = self.domain or self.ranks
-        nccl = joined and dist.get_backend() == "nccl"  # from a fixed pool
+        most, pool = self.domain or self.ranks, joined and dist.get_backend() == "nccl"
         self.sizes = [p for p in range(1, most + 1) if (p <= self.node or p % self.node == 0)
-                      and (not nccl or p & (p - 1) == 0 or p in (self.node, most))]
-        self.groups = Groups(self.ranks if joined else 1, [p for p in self.sizes if p > 1], deadline)
-        bytes_of_rank = memory if isinstance(memory, int) else _bytes(memory)
-        self.room = bytes_of_rank * (1 - reserve) - self.static_bytes(moments)
+                      and (not pool or p & (p - 1) == 0 or p in (self.node, most))]
+        self.groups = Groups(self.ranks if joined else 1, self.sizes[1:], deadline)
+        self.room = _bytes(memory) * (1 - reserve) - self.static_bytes(moments)
         if self.room <= 0:
             raise ValueError(f"{costs.parameters:,} parameters by {weights} take {self.static_bytes(moments):,.0f} "
                              f"bytes of {memory} a rank: give more memory or ranks, or weights='fsdp2'")
@@ -96,68 +92,62 @@ class Planner:
     def static_bytes(self, moments: int) -> float:
         """Weights, gradients and moments of a rank.  Gradients are whole on each while they accumulate; DDP has
         them in buckets, too; FSDP2 has the weights of two layers gathered."""
-        c = self.costs
+        item = self.costs.itemsize
         if self.weights == "ddp":
-            return c.parameters * (3 * c.itemsize + moments)
-        gathered = 2 * c.itemsize / self.config.num_hidden_layers
-        return c.parameters * ((2 * c.itemsize + moments) / self.domain + gathered + c.itemsize)
+            return self.costs.parameters * (3 * item + moments)
+        gathered = 2 * item / self.config.num_hidden_layers
+        return self.costs.parameters * ((2 * item + moments) / self.domain + gathered + item)
 
     def plan(self, lengths: Sequence[int], space: str | None = None) -> paradyse.Plan:
         """The plan of documents of these lengths (tokens); the same on every rank.  Raises paradyse.NoPlan."""
         space = space or self.space
-        sizes = {"static": [max(self.sizes)], "node": [self.node], "packed": [1], "turns": [1]}.get(space, self.sizes)
-        levels = (False, True) if self.recompute else (False,)
-        kinds = [self.group_cost(p, again, lengths) for p in sizes for again in levels]
-        c, across = self.costs, int(self.domain > self.node)
-        bytes_ = c.parameters * c.itemsize
-        gather = bytes_ * c.reduce[across] if self.domain > 1 else 0.0
-        update = bytes_ * c.reduce[int(self.ranks > self.node)] / (2 if self.weights == "fsdp2" else 1)
+        sizes = {"static": self.sizes[-1:], "node": [self.node], "packed": [1], "turns": [1]}.get(space, self.sizes)
+        kinds = [self.group_cost(p, again, lengths) for p in sizes for again in (False, True)[:1 + self.recompute]]
+        if space == "turns":
+            kinds = [kind for kind in kinds if kind.capacity >= max(lengths)][:1] or kinds[:1]
+        costs, layers = self.costs, self.config.num_hidden_layers
+        inside, across = int(self.domain > self.node), int(self.ranks > self.node)
+        gradients = costs.parameters * costs.itemsize  # bytes; to gather weights twice is as much as to all-reduce them
+        gather = gradients * costs.reduce[inside] + 2 * (layers + 1) * costs.message[inside] if self.domain > 1 else 0.0
+        update = gradients * costs.reduce[across] / (2 if self.weights == "fsdp2" else 1) if self.ranks > 1 else 0.0
         plan = paradyse.plan_groups(
             lengths, [kind for kind in kinds if kind.capacity > 0], self.ranks, seed=self.seed, node=self.node,
-            layers=self.config.num_hidden_layers, weight_domain=self.domain, micro_batch_seconds=gather,
-            batch_seconds=update if self.ranks > 1 else 0.0,
+            layers=layers, weight_domain=self.domain, micro_batch_seconds=gather, batch_seconds=update,
             planner="longest-first" if space == "packed" else "fast")
-        return plan if space != "turns" else self._in_turns(plan, kinds, gather, update)
+        return self._in_turns(plan, kinds[0], gather, update) if space == "turns" else plan
 
     def group_cost(self, ranks: int, again: bool, lengths: Sequence[int]) -> paradyse.GroupCost:
         """Of groups of so many ranks: each does its share of tokens and of heads, and waits for its messages."""
-        c, heads, layers = self.costs, self.config.num_attention_heads, self.config.num_hidden_layers
-        slower = c.recompute or 1.0 if again else 1.0
-        most = math.ceil(heads / ranks) / heads  # of the heads that a rank has
-        across = int(ranks > self.node)
+        c, heads, across = self.costs, self.config.num_attention_heads, int(ranks > self.node)
+        slower, passes = (c.recompute or 1.0, 3) if again else (1.0, 2)
+        most = -(-heads // ranks) / heads  # of the heads that a rank has
         width = getattr(self.config, "head_dim", None) or self.config.hidden_size // heads
-        passes = 3 if again else 2
-        sent = 4 * heads * width * c.itemsize * layers * passes * (ranks - 1) / ranks**2  # bytes a token
-        seconds = [(c.token * n / ranks + c.square * n * n * most) * slower + c.document + c.byte[across] * sent * n
-                   for n in lengths]
-        fixed = c.micro_batch + (2 * layers * passes * c.message[across] if ranks > 1 else 0.0)
-        a_token = (c.token_bytes_again if again else c.token_bytes) * most  # activations of a token on a rank
+        messages = 2 * passes * self.config.num_hidden_layers
+        sent = messages * 2 * heads * width * c.itemsize * (ranks - 1) / ranks**2  # bytes a token, of a rank
+        seconds = [max(1e-9, (c.token * n / ranks + c.square * n * n * most) * slower + c.document
+                       + c.byte[across] * sent * n) for n in lengths]
+        fixed = c.micro_batch + (messages * c.message[across] if ranks > 1 else 0.0)
+        a_token = (c.token_bytes_again if again else c.token_bytes) * most  # bytes of a token on a rank
         capacity = int(self.room / a_token) if a_token > 0 else 2**40
-        return paradyse.GroupCost(ranks, capacity, [max(s, 1e-9) for s in seconds], fixed,
-                                  "layer" if again else "none")
+        return paradyse.GroupCost(ranks, capacity, seconds, fixed, "layer" if again else "none")
 
-    def _in_turns(self, plan: paradyse.Plan, kinds: list[paradyse.GroupCost], gather: float, update: float) -> Any:
+    def _in_turns(self, plan: paradyse.Plan, cost: paradyse.GroupCost, gather: float, update: float) -> paradyse.Plan:
         """The same documents, the next to the next rank."""
         text = json.loads(plan.to_json())
-        program = plan.micro_batches[0].groups[0].program
-        seconds = kinds[0].seconds
-        text["micro_batches"] = []
-        total = [0.0] * self.ranks
-        for first in range(0, len(seconds), self.ranks):
-            groups = [{"ranks": [r], "documents": [first + r] if first + r < len(seconds) else [], "program": program}
-                      for r in range(self.ranks)]
-            for r, group in enumerate(groups):
-                if group["documents"]:
-                    alone = seconds[first + r] + kinds[0].fixed_seconds
-                    group["predicted"] = {"seconds": alone}
-                    total[r] += alone
+        program, text["micro_batches"], done = next(iter(text["programs"])), [], [0.0] * self.ranks
+        for first in range(0, len(cost.seconds), self.ranks):
+            taken = [s + cost.fixed_seconds for s in cost.seconds[first:first + self.ranks]]
+            groups = [{"ranks": [r], "documents": [first + r] if r < len(taken) else [], "program": program,
+                       "predicted": {"seconds": taken[r] if r < len(taken) else 0.0}} for r in range(self.ranks)]
             text["micro_batches"].append({"groups": groups})
-        text["predicted"] = {"seconds": max(total) + update}
+            done = [before + (max(taken) + gather if self.domain > 1 else mine)  # sharded: all ranks meet
+                    for before, mine in zip(done, taken + [0.0] * self.ranks)]
+        text["predicted"] = {"seconds": max(done) + update}
         return paradyse.Plan.from_json(json.dumps(text))
 
 
-def _bytes(text: str) -> int:
-    for unit, factor in (("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30), ("TiB", 2**40)):
-        if text.endswith(unit):
-            return int(float(text[:-3]) * factor)
-    raise ValueError(f"memory {text!r}: accepted are bytes, or a text as in '70GiB' (KiB, MiB, GiB, TiB)")
+def _bytes(memory: int | str) -> int:
+    found = re.fullmatch(r"([\d.]+) ?([KMGT])iB", str(memory))
+    if not found and not isinstance(memory, int):
+        raise ValueError(f"memory {memory!r}: accepted are bytes, or a text as in '70GiB' (KiB, MiB, GiB, TiB)")
+    return int(float(found[1]) * 1024 ** ("KMGT".index(found[2]) + 1)) if found else int(memory)

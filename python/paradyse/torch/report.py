@@ -8,7 +8,7 @@ from typing import Any
 import paradyse
 import torch.distributed as dist
 
-from .planner import SPACES
+from .planner import SPACES, Planner
 from .steps import Step
 
 
@@ -17,46 +17,39 @@ def report(steps: Sequence[Step]) -> dict[str, Any]:
     and together, imbalance of ranks (busiest / mean - 1), and what every space would take by the same costs (None:
     does not fit).  All ranks call it with the same steps; rank 0 prints it."""
     planner = steps[0].planner
-    mine = [[mb.seconds for mb in step.played] for step in steps]
-    everyone: list[Any] = [mine]
+    everyone: list[Any] = [[[mb.seconds for mb in step.played] for step in steps]] * planner.ranks
     if planner.ranks > 1:
-        everyone = [None] * planner.ranks
-        dist.all_gather_object(everyone, mine)
+        dist.all_gather_object(everyone, everyone[0])
     groups: dict[int, dict[str, float]] = {}
-    predicted = measured = 0.0
-    imbalance = []
-    spaces: dict[str, float | None] = dict.fromkeys(SPACES, 0.0)
+    imbalance = 0.0
     for s, step in enumerate(steps):
         busy = [0.0] * planner.ranks
         for m, micro_batch in enumerate(step.plan.micro_batches):
-            for group in micro_batch.groups:
-                seconds = max(everyone[rank][s][m] for rank in group.ranks)
+            for group in filter(lambda group: group.documents, micro_batch.groups):
+                row = groups.setdefault(len(group.ranks), dict.fromkeys(("groups", "documents", "predicted", "measured"), 0))
+                row["groups"] += 1
+                row["documents"] += len(group.documents)
+                row["predicted"] += group.predicted_seconds or 0.0
+                row["measured"] += max(everyone[rank][s][m] for rank in group.ranks)
                 for rank in group.ranks:
                     busy[rank] += group.predicted_seconds or 0.0
-                if group.documents:
-                    row = groups.setdefault(len(group.ranks), {"groups": 0, "documents": 0, "predicted": 0.0,
-                                                               "measured": 0.0})
-                    for key, value in (("groups", 1), ("documents", len(group.documents)),
-                                       ("predicted", group.predicted_seconds or 0.0), ("measured", seconds)):
-                        row[key] += value
-        predicted += step.plan.predicted_seconds or 0.0
-        measured += max(sum(of_rank[s]) for of_rank in everyone)
-        imbalance.append(max(busy) * planner.ranks / max(sum(busy), 1e-12) - 1)
-        for space, seconds_of in spaces.items():
-            try:
-                plan = planner.plan(step.plan.lengths.tolist(), space)
-            except paradyse.NoPlan:
-                spaces[space] = None
-            else:
-                spaces[space] = None if seconds_of is None else seconds_of + (plan.predicted_seconds or 0.0)
-    found = {"predicted": predicted, "measured": measured, "imbalance": sum(imbalance) / len(imbalance),
-             "groups": dict(sorted(groups.items())), "spaces": spaces}
+        imbalance += (max(busy) * planner.ranks / max(sum(busy), 1e-12) - 1) / len(steps)
+    found = {"predicted": sum(step.plan.predicted_seconds or 0.0 for step in steps), "imbalance": imbalance,
+             "measured": sum(max(sum(of_rank[s]) for of_rank in everyone) for s in range(len(steps))),
+             "groups": dict(sorted(groups.items())), "spaces": {space: _seconds(steps, planner, space) for space in SPACES}}
     if planner.rank == 0:
-        print(f"paradyse.torch: {len(steps)} steps, predicted {predicted:.3g} s, measured {measured:.3g} s, imbalance "
-              f"{found['imbalance']:.0%}")
+        print(f"paradyse.torch: {len(steps)} steps, predicted {found['predicted']:.3g} s, measured "
+              f"{found['measured']:.3g} s, imbalance {imbalance:.0%}")
         for size, row in found["groups"].items():
-            print(f"  {row['groups']:.0f} groups of {size} ranks: {row['documents']:.0f} documents, predicted "
+            print(f"  {row['groups']} groups of {size} ranks: {row['documents']} documents, predicted "
                   f"{row['predicted']:.3g} s, measured {row['measured']:.3g} s")
-        for space, value in spaces.items():
-            print(f"  {space} ({SPACES[space]}): " + ("does not fit" if value is None else f"{value:.3g} s predicted"))
+        for space, seconds in found["spaces"].items():
+            print(f"  {space} ({SPACES[space]}): {f'{seconds:.3g} s predicted' if seconds else 'does not fit'}")
     return found
+
+
+def _seconds(steps: Sequence[Step], planner: Planner, space: str) -> float | None:
+    try:
+        return sum(planner.plan(step.plan.lengths.tolist(), space).predicted_seconds or 0.0 for step in steps)
+    except paradyse.NoPlan:
+        return None

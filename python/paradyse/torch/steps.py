@@ -28,12 +28,10 @@ class MicroBatch:
 
     inputs: dict[str, Any]  # input_ids, position_ids: [1, tokens]; paradyse: the Exchange
     labels: torch.Tensor  # [1, tokens], shifted: of the next token, or -100
-    group: paradyse.Group
-    deadline: float
-    number: int = 0
-    last: bool = True  # of the step: gradients are exchanged with it
-    recompute: bool = False  # layers are made again in the backward pass
-    seconds: float | None = field(default=None, init=False)  # measured by accumulate()
+    planner: Planner
+    last: bool  # of the step: gradients are exchanged with it
+    recompute: bool  # layers are made again in the backward pass
+    seconds: float = field(default=0.0, init=False)  # measured by accumulate()
 
 
 class Step:
@@ -57,39 +55,45 @@ class Step:
 
         dataset[i] has "input_ids" and maybe "labels" (as many, not shifted, -100: none), or is a sequence of ids.
         """
-        planner, me = self.planner, self.planner.rank
-        self.played = []
+        planner, me, self.played = self.planner, self.planner.rank, []
         for number, micro_batch in enumerate(self.plan.micro_batches):
             for group in micro_batch.groups:
                 planner.groups.of(group.ranks)  # by all ranks, in the plan's order
             group = micro_batch.group_of(me)
-            rank, ranks = group.ranks.index(me), len(group.ranks)
-            documents = [self.documents[d] for d in group.documents]
-            exchange = Exchange([int(self.plan.lengths[d]) for d in group.documents], rank, ranks,
-                                planner.groups.of(group.ranks), deadline=planner.deadline,
-                                name=f"ranks {group.ranks} in micro-batch {number} (documents {documents}), "
-                                     f"on rank {me}")
+            rank, ranks, documents = group.ranks.index(me), len(group.ranks), [self.documents[d] for d in group.documents]
+            exchange = Exchange(
+                [int(self.plan.lengths[d]) for d in group.documents], rank, ranks, planner.groups.of(group.ranks),
+                f"ranks {group.ranks} in micro-batch {number} (documents {documents}), on rank {me}", planner.deadline)
             rows: list[list[int]] = [[], [], []]
             for document, n in zip(documents, exchange.lengths):
-                ids, labels = _item(dataset[document], document, n)
-                for row, values in zip(rows, (ids, range(n), labels)):
-                    mine = piece(n, rank, ranks)
+                mine = piece(n, rank, ranks)
+                for row, values in zip(rows, (*ids_and_labels(dataset[document], document, n), range(n))):
                     row += values[mine.start:mine.stop]
             if exchange.tokens == 0:
-                rows = [[0], [0], [IGNORED]]  # a dummy that reaches every parameter with weight 0
-            ids, positions, labels = (torch.tensor([row], device=self.device) for row in rows)
-            run = self.plan.programs[group.program][0].parts[0]
+                rows = [[0], [IGNORED], [0]]  # a dummy that reaches every parameter with weight 0
+            ids, labels, positions = (torch.tensor([row], device=self.device) for row in rows)
             self.played.append(MicroBatch(
-                {"input_ids": ids, "position_ids": positions, "use_cache": False, "paradyse": exchange}, labels, group,
-                planner.deadline, number, number + 1 == len(self.plan.micro_batches), "layer" in run.recompute))
+                {"input_ids": ids, "position_ids": positions, "use_cache": False, "paradyse": exchange}, labels,
+                planner, number + 1 == len(self.plan.micro_batches),
+                "layer" in self.plan.programs[group.program][0].parts[0].recompute))
         if self.labels is None:
             counted = sum(int((mb.labels != IGNORED).sum()) for mb in self.played)
             self.labels = int(self._sum(torch.tensor(counted, device=self.device), "the count of labels"))
         return self.played
 
+    def play(self, model: torch.nn.Module, dataset: Any) -> float:
+        """Forward and backward of all micro-batches, and the mean loss over the step's labels; all ranks call it."""
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        for mb in self.micro_batches(dataset):
+            with accumulate(model, mb):
+                loss = loss_sum(model(**mb.inputs), mb.labels)
+                (loss * self.scale).backward()
+            total += loss.detach()
+        return self.mean(total)
+
     def mean(self, total: torch.Tensor | float) -> float:
         """The step's mean loss from this rank's sum of losses (unscaled); all ranks call it."""
-        both = torch.tensor(float(total), dtype=torch.float64, device=self.device)
+        both = torch.as_tensor(total, dtype=torch.float64, device=self.device).clone()
         return float(self._sum(both, "the sum of losses")) / max(1, self.labels or 0)
 
     def _sum(self, value: torch.Tensor, what: str) -> torch.Tensor:
@@ -98,23 +102,22 @@ class Step:
         return value
 
 
-def _item(item: Any, document: int, length: int) -> tuple[list[int], list[int]]:
-    """Ids and shifted labels."""
+def ids_and_labels(item: Any, document: int, length: int) -> tuple[list[int], list[int]]:
+    """Of an item of a dataset: its ids, and the label of each one's next."""
     ids = item["input_ids"] if isinstance(item, Mapping) else item
-    labels = item.get("labels") if isinstance(item, Mapping) else None
-    ids, labels = ([int(i) for i in values] for values in (ids, ids if labels is None else labels))
+    labels = item.get("labels", ids) if isinstance(item, Mapping) else ids
     if len(ids) != length or len(labels) != length:
         raise ValueError(f"document {document} has {len(ids)} ids and {len(labels)} labels, but its length was given "
                          f"as {length}: lengths must be those of the dataset")
-    return ids, labels[1:] + [IGNORED]
+    return [int(i) for i in ids], [*(int(label) for label in labels[1:]), IGNORED]
 
 
 class Steps:
     """Yields Step after Step.  All ranks draw the same from `seed`, so none sends anything.
 
-    lengths: tokens of each document of the dataset.  tokens_per_step: at most, but at least one document.  labels:
-    the count of each document's labels, where the data's index has it; else a step takes one all-reduce of an
-    integer.  epochs: each with its own order, without a border in a step.
+    lengths: tokens of each document of the dataset.  tokens_per_step: at most, but at least one document.  epochs:
+    each in an order of its own.  labels: each document's count, where the data's index has it; else a step takes one
+    all-reduce of an integer.
     """
 
     def __init__(self, lengths: Sequence[int], *, tokens_per_step: int, planner: Planner, seed: int = 0,
@@ -122,31 +125,22 @@ class Steps:
         self.lengths, self.tokens_per_step, self.planner = [int(n) for n in lengths], tokens_per_step, planner
         self.seed, self.epochs, self.labels, self.device = seed, epochs, labels, device
         self.documents = 0  # consumed, those of the step in hand included
-        if min(self.lengths, default=0) < 1:
-            raise ValueError(f"lengths: document {self.lengths.index(min(self.lengths)) if self.lengths else 0} has "
-                             "no token; each needs at least 1")
+        for document, n in enumerate(self.lengths):
+            if n < 1:
+                raise ValueError(f"lengths: document {document} has no token; each needs at least 1")
 
     def __iter__(self) -> Iterator[Step]:
-        while self.documents < self.epochs * len(self.lengths):
-            drawn: list[int] = []
-            tokens = 0
-            while self.documents + len(drawn) < self.epochs * len(self.lengths):
-                document = self._document(self.documents + len(drawn))
-                if drawn and tokens + self.lengths[document] > self.tokens_per_step:
-                    break
-                drawn.append(document)
-                tokens += self.lengths[document]
-            self.documents += len(drawn)
-            plan = self.planner.plan([self.lengths[d] for d in drawn])
-            yield Step(plan, drawn, self.planner, self.device, self.labels)
-
-    def _document(self, place: int) -> int:
-        epoch, place = divmod(place, len(self.lengths))
-        if getattr(self, "_epoch", None) != (self.seed, epoch):
-            self._epoch = self.seed, epoch
-            self._order = list(range(len(self.lengths)))
-            random.Random(f"{self.seed} {epoch}").shuffle(self._order)
-        return self._order[place]
+        for epoch in range(self.documents // max(1, len(self.lengths)), self.epochs):
+            order = list(range(len(self.lengths)))
+            random.Random(f"{self.seed} {epoch}").shuffle(order)
+            while self.documents < (epoch + 1) * len(order):
+                rest = order[self.documents - epoch * len(order):]
+                tokens, count = self.lengths[rest[0]], 1
+                while count < len(rest) and tokens + self.lengths[rest[count]] <= self.tokens_per_step:
+                    tokens, count = tokens + self.lengths[rest[count]], count + 1
+                self.documents += count
+                plan = self.planner.plan([self.lengths[d] for d in rest[:count]])
+                yield Step(plan, rest[:count], self.planner, self.device, self.labels)
 
     def state_dict(self) -> dict[str, int]:
         """Between two steps: what another run, also of other ranks, goes on from."""
@@ -161,22 +155,26 @@ def accumulate(model: torch.nn.Module, mb: MicroBatch) -> Iterator[None]:
     """Around forward and backward of a micro-batch: gradients travel with the step's last one alone.
 
     DDP: no_sync().  FSDP2: set_requires_gradient_sync(), set_is_last_backward().  A plain model on several ranks: an
-    all-reduce when the last is done.  Switches Hugging Face's gradient checkpointing as the plan has it.
+    all-reduce after the last.  Switches Hugging Face's gradient checkpointing as the plan has it.
     """
-    inner = model.module if isinstance(model, DistributedDataParallel) else model
-    recompute_layers(inner, mb.recompute)
-    sync: Any = contextlib.nullcontext()
+    ddp = isinstance(model, DistributedDataParallel)
+    recompute_layers(model.module if ddp else model, mb.recompute)
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(mb.last)
         model.set_is_last_backward(mb.last)
-    elif isinstance(model, DistributedDataParallel) and not mb.last:
-        sync = model.no_sync()
     begin = _now(mb)
-    with sync, set_checkpoint_early_stop(False):  # all ranks of a group make the same exchanges again
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(set_checkpoint_early_stop(False))  # all ranks of a group make the same exchanges again
+        if ddp and not mb.last:
+            stack.enter_context(model.no_sync())
         yield
     mb.seconds = _now(mb) - begin
-    if mb.last and not isinstance(model, (FSDPModule, DistributedDataParallel)) and dist.is_initialized():
-        _average(model, mb.deadline)
+    if mb.last and mb.planner.ranks > 1 and not ddp and not isinstance(model, FSDPModule):
+        for parameter in filter(lambda parameter: parameter.requires_grad, model.parameters()):
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            work = dist.all_reduce(parameter.grad, async_op=True)
+            wait(work, mb.planner.deadline, "the gradients' sum over all ranks")
+            parameter.grad /= mb.planner.ranks
 
 
 def _now(mb: MicroBatch) -> float:
@@ -195,17 +193,8 @@ def recompute_layers(model: Any, on: bool) -> None:
         module.gradient_checkpointing = on
 
 
-def _average(model: torch.nn.Module, deadline: float) -> None:
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            wait(dist.all_reduce(parameter.grad, async_op=True), deadline, "the gradients' sum over all ranks")
-            parameter.grad /= dist.get_world_size()
-
-
 def loss_sum(output: Any, labels: torch.Tensor) -> torch.Tensor:
     """The sum of cross entropies of logits [1, tokens, vocabulary] where labels [1, tokens] (shifted) are not -100."""
     logits = getattr(output, "logits", output)
-    logits = logits.float() if logits.element_size() < 4 else logits
+    logits = logits.float() if logits.itemsize < 4 else logits
     return torch.nn.functional.cross_entropy(logits[0], labels[0], ignore_index=IGNORED, reduction="sum")

@@ -19,11 +19,11 @@ TAKEN = {
     "Granite": GROUPED,
 }
 REFUSED = {
-    "Bloom": ({"hidden_size": 32, "n_head": 4, "n_layer": 2, "vocab_size": 64}, "runs attention by 'eager'"),
-    "Mamba": ({"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64}, "runs attention by|0 of its 2 layers"),
+    "Bloom": ({"hidden_size": 32, "n_head": 4, "n_layer": 2, "vocab_size": 64}, "attends by 'eager'"),
+    "Mamba": ({"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64}, "attends by|0 of its 2 layers"),
     "Mistral": ({**GROUPED, "sliding_window": 8}, "a sliding window"),
-    "Gemma2": ({**GROUPED, "head_dim": 8}, "runs attention by 'eager'"),
-    "GptOss": ({**GROUPED, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1}, "runs attention by|sinks|window"),
+    "Gemma2": ({**GROUPED, "head_dim": 8}, "attends by 'eager'"),
+    "GptOss": ({**GROUPED, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1}, "attends by|sinks|window"),
     "Llama": ({**GROUPED, "attention_dropout": 0.1}, "dropout 0.1"),
     "GPT2": ({"n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": 64}, "dropout 0.1"),
 }
@@ -80,7 +80,7 @@ class AttachTest(unittest.TestCase):
         ids = torch.tensor([[1, 2, 3, 4, 5]])
         for inputs, words in (
                 ({"input_ids": ids}, "got no paradyse="),
-                ({"input_ids": ids[:, :4], "paradyse": exchange}, "4 tokens, but this rank has 5"),
+                ({"input_ids": ids[:, :4], "paradyse": exchange}, "expected is one row of the 5 tokens"),
                 ({"input_ids": torch.cat([ids, ids]), "paradyse": exchange}, "one row"),
                 ({"input_ids": ids, "paradyse": exchange, "attention_mask": torch.zeros(1, 1, 5, 5)}, "attention mask"),
                 ({"input_ids": ids, "paradyse": exchange, "softcap": 3.0}, "soft cap"),
@@ -94,7 +94,7 @@ class AttachTest(unittest.TestCase):
     def test_another_attention_is_refused(self):
         model = llama()
         model.set_attn_implementation("eager")
-        with self.assertRaisesRegex(ValueError, "LlamaForCausalLM runs attention by 'eager'"):
+        with self.assertRaisesRegex(ValueError, "LlamaForCausalLM cannot play plans: it attends by 'eager'"):
             pt.attach(model)
 
 

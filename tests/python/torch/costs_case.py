@@ -11,7 +11,7 @@ import numpy
 import paradyse.torch as pt
 import torch
 import torch.distributed as dist
-from paradyse.torch.measure import _fit
+from paradyse.torch.measure import fit
 from ranks import documents, llama, on_ranks, planner, wrapped
 
 
@@ -67,8 +67,8 @@ class CostsTest(unittest.TestCase):
         table = numpy.stack([numpy.ones(40), *draw.integers(1, 1000, (3, 40)).astype(float)], 1)
         table[:, 2] **= 2
         for wanted in ([0.01, 1e-4, 1e-8, 1e-3], [0.0, 1e-4, 0.0, 1e-3], [0.01, 1e-4, 1e-9, 0.0]):
-            numpy.testing.assert_allclose(_fit(table, table @ wanted), wanted, rtol=1e-6, atol=1e-12)
-        self.assertTrue((_fit(table, table @ [0.01, 1e-4, -1e-9, 1e-3]) >= 0).all())
+            numpy.testing.assert_allclose(fit(table, table @ wanted), wanted, rtol=1e-6, atol=1e-12)
+        self.assertTrue((fit(table, table @ [0.01, 1e-4, -1e-9, 1e-3]) >= 0).all())
 
     def test_costs_are_measured_and_the_same_on_all_ranks(self):
         found = on_ranks(2, measured)
