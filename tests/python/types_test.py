@@ -20,7 +20,8 @@ class TypesTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def mypy(self, *files):
-        done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", self.folder / "cache", *files],
+        # paradyse.torch is for a Python that has PyTorch: tests/python/torch/types_case.py
+        done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--exclude", "/paradyse/torch/", "--cache-dir", self.folder / "cache", *files],
                               cwd=self.folder, capture_output=True, text=True,
                               env={**os.environ, "MYPYPATH": str(PACKAGE.parent)})
         return done.returncode, done.stdout + done.stderr

@@ -70,7 +70,8 @@ def _logits(model: Any, lengths: list[int]) -> torch.Tensor:
     if exchange.calls != config.num_hidden_layers:
         raise ValueError(f"{exchange.calls} of its {config.num_hidden_layers} layers attend through "
                          "ALL_ATTENTION_FUNCTIONS; the others would mix documents")
-    return found.logits[0].double()
+    logits: torch.Tensor = found.logits[0].double()
+    return logits
 
 
 def _expect_no_mask(module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
@@ -127,7 +128,9 @@ def _apart(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: list[int]
     if PACKED and q.is_cuda and len(lengths) > 1 and q.itemsize == 2 and q.shape[-1] == v.shape[-1]:
         parts = [t.repeat_interleave(q.shape[0] // t.shape[0], 0).transpose(0, 1).contiguous() for t in (q, k, v)]
         ends = torch.tensor([0, *lengths], device=q.device).cumsum(0, dtype=torch.int32)
-        return varlen_attn(*parts, ends, ends, max(lengths), max(lengths), scale=scale,
-                           window_size=(-1, 0 if causal else -1))
-    split = [t[None].split(lengths, 2) for t in (q, k, v)]
-    return torch.cat([_one(*parts, scale, causal)[0] for parts in zip(*split)])
+        packed: Any = varlen_attn  # its types are those of its newest form
+        found: torch.Tensor = packed(*parts, ends, ends, max(lengths), max(lengths), scale=scale,
+                                     window_size=(-1, 0 if causal else -1))
+        return found
+    split = (t[None].split(lengths, 2) for t in (q, k, v))
+    return torch.cat([_one(one_q, one_k, one_v, scale, causal)[0] for one_q, one_k, one_v in zip(*split)])

@@ -48,8 +48,9 @@ class Costs:
 def costs(path: str | Path) -> Costs:
     """Reads what Costs.write() wrote."""
     try:
-        read = json.loads(Path(path).read_text())
-        return Costs(**{name: tuple(value) if isinstance(value, list) else value for name, value in read.items()})
+        read: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
+                                for name, value in json.loads(Path(path).read_text()).items()}
+        return Costs(**read)
     except (TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is no file of Costs.write(): {error}; make it anew by measure()") from error
 
@@ -86,17 +87,17 @@ class Planner:
         self.groups = Groups(self.ranks if joined else 1, self.sizes[1:], deadline)
         self.room = _bytes(memory) * (1 - reserve) - self.static_bytes(moments)
         if self.room <= 0:
-            raise ValueError(f"{costs.parameters:,} parameters by {weights} take {self.static_bytes(moments):,.0f} "
+            raise ValueError(f"{costs.parameters:,} parameters by {weights} take {self.static_bytes(moments):,} "
                              f"bytes of {memory} a rank: give more memory or ranks, or weights='fsdp2'")
 
-    def static_bytes(self, moments: int) -> float:
+    def static_bytes(self, moments: int) -> int:
         """Weights, gradients and moments of a rank.  Gradients are whole on each while they accumulate; DDP has
         them in buckets, too; FSDP2 has the weights of two layers gathered."""
         item = self.costs.itemsize
         if self.weights == "ddp":
             return self.costs.parameters * (3 * item + moments)
         gathered = 2 * item / self.config.num_hidden_layers
-        return self.costs.parameters * ((2 * item + moments) / self.domain + gathered + item)
+        return int(self.costs.parameters * ((2 * item + moments) / self.domain + gathered + item))
 
     def plan(self, lengths: Sequence[int], space: str | None = None) -> paradyse.Plan:
         """The plan of documents of these lengths (tokens); the same on every rank.  Raises paradyse.NoPlan."""

@@ -157,19 +157,18 @@ def accumulate(model: torch.nn.Module, mb: MicroBatch) -> Iterator[None]:
     DDP: no_sync().  FSDP2: set_requires_gradient_sync(), set_is_last_backward().  A plain model on several ranks: an
     all-reduce after the last.  Switches Hugging Face's gradient checkpointing as the plan has it.
     """
-    ddp = isinstance(model, DistributedDataParallel)
-    recompute_layers(model.module if ddp else model, mb.recompute)
+    recompute_layers(getattr(model, "module", model), mb.recompute)
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(mb.last)
         model.set_is_last_backward(mb.last)
     begin = _now(mb)
     with contextlib.ExitStack() as stack:
         stack.enter_context(set_checkpoint_early_stop(False))  # all ranks of a group make the same exchanges again
-        if ddp and not mb.last:
+        if isinstance(model, DistributedDataParallel) and not mb.last:
             stack.enter_context(model.no_sync())
         yield
     mb.seconds = _now(mb) - begin
-    if mb.last and mb.planner.ranks > 1 and not ddp and not isinstance(model, FSDPModule):
+    if mb.last and mb.planner.ranks > 1 and not isinstance(model, (DistributedDataParallel, FSDPModule)):
         for parameter in filter(lambda parameter: parameter.requires_grad, model.parameters()):
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             work = dist.all_reduce(parameter.grad, async_op=True)

@@ -1,0 +1,96 @@
+"""Plans in other loops: Megatron's scheduler, Hugging Face's Trainer, TRL's SFTTrainer."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import paradyse.torch as pt
+from ranks import LONG, llama, planner
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+LENGTHS = [90, 3, 500, 40, 41, 7, 260, 5]
+
+
+def has(*packages):
+    return [name for name in packages if importlib.util.find_spec(name) is None]
+
+
+def launched(ranks, script, *arguments):
+    """What `torchrun` printed; it has a deadline."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
+         ROOT / "examples/torch" / script, *arguments], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+    if done.returncode:
+        raise AssertionError(done.stderr[-4000:])
+    return done.stdout
+
+
+class AdaptersTest(unittest.TestCase):
+    def test_megatrons_shape(self):
+        mine = planner(llama(), ranks=4, memory=400_000)
+        samples = [(100 + i, n) for i, n in enumerate(LENGTHS)]
+        groups, ids = pt.MegatronScheduler(mine).get_groups_and_subsamples(samples, None)
+        of = dict(samples)
+        self.assertGreater(len(groups), 1)
+        self.assertEqual(len(groups), len(ids))
+        holders = {}
+        for m, (lengths, names) in enumerate(zip(groups, ids)):
+            self.assertEqual((len(lengths), len(names)), (4, 4))  # ranks
+            for rank, (of_rank, name) in enumerate(zip(lengths, names)):
+                self.assertEqual(of_rank, [of[sample] for sample in name])
+                for sample in name:
+                    holders.setdefault(sample, []).append((m, rank))
+        self.assertEqual(set(holders), set(of))
+        for places in holders.values():  # a group of one micro-batch, a power of two
+            self.assertEqual(len({m for m, _ in places}), 1)
+            self.assertIn(len(places), (1, 2, 4))
+
+    def test_megatrons_own_scheduler_has_the_same_shape(self):
+        try:
+            from megatron.core.pipeline_parallel.hybrid_cp_schedule import BalancedCPScheduler
+        except ImportError as error:
+            self.skipTest(f"no megatron-core: {error}")
+        samples = list(enumerate(LENGTHS))
+        four = type("Group", (), {"size": lambda self: 4})()
+        groups, ids = BalancedCPScheduler(250, four).get_groups_and_subsamples(samples, None)
+        mine = pt.MegatronScheduler(planner(llama(), ranks=4, memory=400_000)).get_groups_and_subsamples(samples, None)
+        for found in ((groups, ids), mine):
+            for lengths, names in zip(*found):
+                self.assertEqual([len(of_rank) for of_rank in lengths], [len(of_rank) for of_rank in names])
+                self.assertEqual(len(names), 4)
+                for of_rank, name in zip(lengths, names):
+                    self.assertEqual(list(of_rank), [LENGTHS[sample] for sample in name])
+
+    @unittest.skipUnless(LONG, "in make test-long")
+    def test_trl_trains_the_same_on_one_rank_and_on_several(self):
+        if missing := has("trl", "datasets", "accelerate"):
+            self.skipTest(f"no {', '.join(missing)}")
+        with tempfile.TemporaryDirectory() as folder:
+            said = [launched(ranks, "trl_sft.py", folder) for ranks in (1, 3)]
+        steps = [re.findall(r"'loss': '([\d.]+)', 'grad_norm': '([\d.]+)'", text) for text in said]
+        self.assertEqual(len(steps[0]), 6)
+        for one, several in zip(*steps, strict=True):
+            for mine, wanted in zip(several, one):
+                self.assertAlmostEqual(float(mine) / float(wanted), 1, delta=2e-3)  # four digits are printed
+        self.assertLess(float(steps[0][-1][0]), float(steps[0][0][0]) - 0.3)  # it learns
+
+    def test_llama_example_by_ddp_and_fsdp2(self):
+        losses = {}
+        for weights in ("ddp", "fsdp2") if LONG else ("fsdp2",):
+            said = launched(4 if LONG else 2, "llama.py", "--weights", weights, "--seconds", "1", "--steps", "4")
+            self.assertRegex(said, r"gradients by at most \d\.\de-0[67]")
+            losses[weights] = [float(loss) for loss in re.findall(r"loss (\d\.\d+),", said)]
+            self.assertEqual(len(losses[weights]), 4)
+        for ddp, fsdp2 in zip(losses.get("ddp", []), losses["fsdp2"]):
+            self.assertAlmostEqual(ddp, fsdp2, delta=2e-3)
+        self.assertLess(losses["fsdp2"][-1], losses["fsdp2"][0] - 0.1)  # it learns
+
+
+if __name__ == "__main__":
+    unittest.main()
