@@ -19,7 +19,7 @@ DEADLINE = 900  # seconds of a file of cases
 
 def run(case, python=PYTHON, package=None, **environment):
     """What a file of cases printed, and its exit code."""
-    package = package or pathlib.Path(paradyse.__file__).parents[1]
+    package = pathlib.Path(paradyse.__file__).parents[1] if package is None else package
     done = subprocess.run([python, case], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=DEADLINE * (4 if environment else 1),
                           env={**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", **environment})

@@ -25,8 +25,8 @@ class Check:
     own: float  # the largest difference of one process's gradients in the model's own precision
 
     def __str__(self) -> str:
-        return (f"loss differs by {self.loss:.1e}, gradients by at most {self.gradient:.1e} ({self.parameter}); one "
-                f"process in this precision by {self.own:.1e}")
+        return (f"loss differs by {self.loss:.1e}, gradients by at most {self.gradient:.1e} ({self.parameter})\n"
+                f"  one process in this precision: gradients by at most {self.own:.1e}")
 
 
 def check(model: Any, batch: Sequence[Any], planner: Planner | None = None) -> Check:
