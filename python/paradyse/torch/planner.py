@@ -80,6 +80,10 @@ class Planner:
                              "must have as many, as every rank plays a part of every plan")
         self.config, self.costs, self.weights, self.space = config.get_text_config(), costs, weights, space
         self.recompute, self.seed, self.deadline = recompute and costs.recompute is not None, seed, deadline
+        try:  # a model that the program paradyse plays, too: plans then say that they are for it
+            self.model = paradyse.Model.from_config(config.to_json_string(use_diff=False))
+        except (ValueError, TypeError, AttributeError):
+            self.model = None
         self.domain = {"ddp": 0, "fsdp2": self.ranks, "hsdp": self.node}[weights]
         most, pool = self.domain or self.ranks, joined and dist.get_backend() == "nccl"
         self.sizes = [p for p in range(1, most + 1) if (p <= self.node or p % self.node == 0)
@@ -113,7 +117,7 @@ class Planner:
         update = gradients * costs.reduce[across] / (2 if self.weights == "fsdp2" else 1) if self.ranks > 1 else 0.0
         plan = paradyse.plan_groups(
             lengths, [kind for kind in kinds if kind.capacity > 0], self.ranks, seed=self.seed, node=self.node,
-            layers=layers, weight_domain=self.domain, micro_batch_seconds=gather, batch_seconds=update,
+            layers=layers, model=self.model, weight_domain=self.domain, micro_batch_seconds=gather, batch_seconds=update,
             planner="longest-first" if space == "packed" else "fast")
         return self._in_turns(plan, kinds[0], gather, update) if space == "turns" else plan
 
