@@ -111,7 +111,8 @@ class Groups:
                     if dist.get_rank() in range(first, first + size):
                         dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
             taken = (before - torch.cuda.mem_get_info()[0]) / 2**20
-            print(f"paradyse.torch: {len(self.known)} NCCL groups of {list(sizes)} ranks take {taken:.0f} MiB")
+            if dist.get_rank() == 0:
+                print(f"paradyse.torch: {len(self.known)} NCCL groups of {list(sizes)} ranks take {taken:.0f} MiB")
 
     def of(self, ranks: Sequence[int]) -> Any:
         """The group of these ranks.  All ranks of the job call this in the same order."""

@@ -1,5 +1,6 @@
 """What attach() takes and what it refuses by name; what attention refuses later."""
 
+import importlib.util
 import unittest
 
 import paradyse.torch as pt
@@ -48,12 +49,35 @@ def families(rank, names):
     return found
 
 
+def lora(rank):
+    import peft
+    model = peft.get_peft_model(llama(4, 2), peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj", "down_proj"]))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:  # is zero at first
+                parameter.copy_(torch.arange(parameter.numel()).view_as(parameter) / parameter.numel() - 0.5)
+    model.double()
+    items = documents(LENGTHS, 3)
+    _, grads = truth(model, items)
+    pt.attach(model)
+    model.train()
+    step = pt.Step(random_plan(3, LENGTHS, 5), range(len(LENGTHS)), planner(model))
+    mine = played(model, step, items)[1]
+    assert all(grad is None for name, grad in mine.items() if "lora" not in name)
+    return worst(*({name: grad for name, grad in found.items() if "lora" in name} for found in (mine, grads)))
+
+
 class AttachTest(unittest.TestCase):
     def test_families_have_the_gradients_of_one_process(self):
         for found in on_ranks(3, families, sorted(TAKEN)):
             for name, difference in found.items():
                 with self.subTest(name):  # Hugging Face's angles, and some norms, are float32
                     self.assertLess(difference, 1e-5)
+
+    @unittest.skipUnless(importlib.util.find_spec("peft"), "no peft in this Python")
+    def test_lora_factors_have_the_whole_gradient(self):
+        for difference in on_ranks(3, lora):
+            self.assertLess(difference, 1e-9)
 
     def test_models_that_would_train_wrong_are_refused_by_name(self):
         for name, (options, cause) in REFUSED.items():

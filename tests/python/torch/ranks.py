@@ -89,7 +89,9 @@ def llama(heads=4, keys=2, dtype=torch.float64, layers=2, **more):
 def exact(model):
     """Hugging Face has cosines and norms in float32, also of a float64 model: here they are as the model is."""
     rotary = model.model.rotary_emb
-    table = torch.arange(256)[:, None].double() * torch.cat([rotary.inv_freq, rotary.inv_freq]).double()
+    wide = torch.arange(0, model.config.head_dim, 2).double() / model.config.head_dim
+    frequencies = 1 / model.config.rope_parameters["rope_theta"] ** wide
+    table = torch.arange(256)[:, None].double() * torch.cat([frequencies, frequencies])
     rotary.forward = lambda x, position_ids: (table[position_ids].cos().to(x.dtype), table[position_ids].sin().to(x.dtype))
     for norm in model.modules():
         if isinstance(norm, transformers.models.llama.modeling_llama.LlamaRMSNorm):
