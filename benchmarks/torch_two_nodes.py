@@ -68,6 +68,7 @@ def worker(options):
             plans[space] = capped, [capped.plan(lengths, space) for lengths in batches]
         except paradyse.NoPlan:
             plans[space] = free, [free.plan(lengths, space) for lengths in batches]
+    plans["torch without cap"] = free, [free.plan(lengths) for lengths in batches]
     ddp = torch.nn.parallel.DistributedDataParallel(model)
     ddp.train()
     optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-4)
@@ -95,7 +96,7 @@ def worker(options):
         for space in spaces[repeat % len(spaces):] + spaces[:repeat % len(spaces)]:
             runs[space].append([play(space, s) for s in range(len(batches))])
             if dist.get_rank() == 0:
-                print(f"{space:8} {sum(runs[space][-1]):8.2f} s, predicted "
+                print(f"{space:17} {sum(runs[space][-1]):8.2f} s, predicted "
                       f"{sum(plan.predicted_seconds for plan in plans[space][1]):8.2f} s", flush=True)
     if dist.get_rank() == 0:
         measured = {space: statistics.median(map(sum, runs[space])) for space in spaces}
