@@ -14,7 +14,7 @@ from torch_test import CASES, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WHEELS = ROOT / ".deps/python-3.11"
-PACKAGES = ["torch>=2.7", "transformers", "numpy", "accelerate", "datasets", "trl", "peft", "mypy"]
+PACKAGES = ["torch>=2.7", "transformers", "numpy", "accelerate", "datasets", "trl", "peft", "torchtitan", "mypy"]
 
 
 class TorchLongTest(unittest.TestCase):

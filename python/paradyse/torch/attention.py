@@ -40,7 +40,7 @@ def attach(model: torch.nn.Module) -> None:
         raise ValueError(f"{kind} cannot play plans: it attends by {config._attn_implementation!r}; where it can, load "
                          "it with attn_implementation='sdpa'")
     if config._attn_implementation == "sdpa":
-        ALL_ATTENTION_FUNCTIONS.register(NAME, _attention)
+        ALL_ATTENTION_FUNCTIONS.register(NAME, attend)
         hugging.set_attn_implementation(NAME)
         hugging.register_forward_pre_hook(_expect_no_mask, with_kwargs=True)
     try:
@@ -79,9 +79,9 @@ def _expect_no_mask(module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) 
         raise ValueError(f"{_REFUSED['attention_mask']} is not supported by paradyse.torch")  # models drop it unseen
 
 
-def _attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-               attention_mask: torch.Tensor | None, scaling: float | None = None, dropout: float = 0.0,
-               paradyse: Exchange | None = None, **kwargs: Any) -> tuple[torch.Tensor, None]:
+def attend(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+           attention_mask: torch.Tensor | None, scaling: float | None = None, dropout: float = 0.0,
+           paradyse: Exchange | None = None, **kwargs: Any) -> tuple[torch.Tensor, None]:
     """[1, heads, tokens, d] of this rank's tokens -> [1, tokens, heads, d]."""
     if paradyse is None:
         raise ValueError("attention got no paradyse=: call model(**mb.inputs), or, to evaluate or generate, "

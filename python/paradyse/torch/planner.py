@@ -58,6 +58,7 @@ def costs(path: str | Path) -> Costs:
 class Planner:
     """Plans batches of a Hugging Face model as the training loop plays them.
 
+    config: of the model, or an object with num_attention_heads, num_hidden_layers and hidden_size.
     weights: "ddp" (whole on every rank: groups wait for no others), "fsdp2" (sharded over all ranks and gathered in
     each micro-batch), "hsdp" (over a node).  memory: of a rank, bytes or as in "70GiB", of which `reserve` stays free.
     moments: bytes of optimizer state a parameter (AdamW in float32: 8).  ranks: by default those of torch.distributed;
@@ -78,12 +79,14 @@ class Planner:
         if self.ranks % self.node or (joined and self.ranks != dist.get_world_size()):
             raise ValueError(f"ranks {self.ranks}: nodes of {self.node} ranks must divide them, and torch.distributed "
                              "must have as many, as every rank plays a part of every plan")
-        self.config, self.costs, self.weights, self.space = config.get_text_config(), costs, weights, space
+        self.config = config.get_text_config() if hasattr(config, "get_text_config") else config
+        self.costs, self.weights, self.space = costs, weights, space
         self.recompute, self.seed, self.deadline = recompute and costs.recompute is not None, seed, deadline
+        self.model: paradyse.Model | None = None
         try:  # a model that the program paradyse plays, too: plans then say that they are for it
             self.model = paradyse.Model.from_config(config.to_json_string(use_diff=False))
         except (ValueError, TypeError, AttributeError):
-            self.model = None
+            pass
         self.domain = {"ddp": 0, "fsdp2": self.ranks, "hsdp": self.node}[weights]
         most, pool = self.domain or self.ranks, joined and dist.get_backend() == "nccl"
         self.sizes = [p for p in range(1, most + 1) if (p <= self.node or p % self.node == 0)

@@ -1,0 +1,79 @@
+# mypy: disable-error-code="import-untyped, import-not-found, misc"
+"""torchtitan: its models attend by plans, and its trainer's data loader yields their micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torchtitan.components.dataloader import BaseDataLoader
+from torchtitan.protocols.module import Module
+
+from .attention import attend
+from .exchange import Exchange
+from .steps import IGNORED, Steps
+
+
+class PlannedAttention(Module):
+    """In the place of a model's inner attention: the exchange travels as `attention_masks`."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(Module.Config):
+        pass
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, attention_masks: Exchange,
+                scale: float | None = None, is_causal: bool = True, **kwargs: Any) -> torch.Tensor:
+        """[1, tokens, heads, d] each, as the result."""
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        return attend(self, q, k, v, None, scale, paradyse=attention_masks, is_causal=is_causal)[0]
+
+
+def attach(config: Any) -> None:
+    """Lets the model that a Decoder.Config describes play plans.  Raises ValueError where a layer cannot."""
+    for number, layer in enumerate(config.layers):
+        if getattr(layer.attention, "sliding_window", None) or not hasattr(layer.attention, "inner_attention"):
+            raise ValueError(f"{type(config).__qualname__} cannot play plans: layer {number} has a sliding window, or "
+                             "no inner_attention")
+        layer.attention.inner_attention = PlannedAttention.Config()
+
+
+class PlannedLoader(BaseDataLoader):
+    """Trainer.Config(dataloader=PlannedLoader.Config(steps=..., items=..., micro_batches=...)).
+
+    items: what Step.micro_batches reads.  micro_batches: the trainer's gradient accumulation steps; steps of fewer get
+    idle ones, steps of more raise ValueError (give more, or fewer tokens a step).
+    """
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(BaseDataLoader.Config):
+        steps: Steps | None = None
+        items: Any = None
+        micro_batches: int = 1
+
+    def __init__(self, config: Config, **kwargs: Any) -> None:
+        self.config = config
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], torch.Tensor]]:
+        for step in self.config.steps or ():
+            played, most = step.micro_batches(self.config.items), self.config.micro_batches
+            if len(played) > most:
+                raise ValueError(f"a step of {len(played)} micro-batches, but the trainer accumulates {most}: raise "
+                                 "micro_batches with its gradient accumulation steps, or plan fewer tokens a step")
+            for mb in played:
+                yield {"input": mb.inputs["input_ids"], "positions": mb.inputs["position_ids"],
+                       "attention_masks": mb.inputs["paradyse"]}, mb.labels
+            dummy = torch.zeros(1, 1, dtype=torch.long, device=step.device)
+            for _ in range(most - len(played)):
+                yield {"input": dummy, "positions": dummy, "attention_masks": Exchange([])}, dummy + IGNORED
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.config.steps.state_dict()) if self.config.steps else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self.config.steps and state_dict:
+            self.config.steps.load_state_dict(state_dict)
