@@ -40,6 +40,7 @@ class Exchange:
     group: Any = None  # its torch.distributed.ProcessGroup
     name: str = "one process"  # for errors: group, micro-batch, documents
     deadline: float = 600.0  # seconds
+    device: torch.device | str = "cpu"
     calls: int = field(default=0, init=False)  # of attention
 
     def __post_init__(self) -> None:
@@ -49,7 +50,8 @@ class Exchange:
         starts = [0, *accumulate(self.lengths)]
         # [token, one rank's pieces after the other's] its place in the documents
         self.places = torch.tensor([starts[d] + i for of_rank in pieces for d, tokens in enumerate(of_rank)
-                                    for i in tokens], dtype=torch.long)
+                                    for i in tokens], dtype=torch.long, device=self.device)
+        self.order = torch.argsort(self.places)  # [token of the documents] its place among what ranks send
 
     def to_heads(self, tensors: Sequence[torch.Tensor], heads: Sequence[Sequence[range]]) -> list[torch.Tensor]:
         """[heads, tokens of this rank, d] each -> [its heads of each, tokens of all documents, d]; one message.
@@ -64,15 +66,14 @@ class Exchange:
         widths = [n * t.shape[-1] for n, t in zip(mine, tensors)]
         came = [part.split([n * width for width in widths])
                 for n, part in zip(self.counts, self._all_to_all(sent, [n * sum(widths) for n in self.counts]))]
-        order = torch.argsort(self.places).to(tensors[0].device)
         return [torch.cat([parts[i].view(mine[i], n, t.shape[-1]) for n, parts in zip(self.counts, came)], 1)
-                .index_select(1, order) for i, t in enumerate(tensors)]
+                .index_select(1, self.order) for i, t in enumerate(tensors)]
 
     def to_tokens(self, out: torch.Tensor, heads: Sequence[range]) -> torch.Tensor:
         """[tokens of all documents, heads of this rank, d] -> [tokens of this rank, all heads, d]."""
         if self.ranks == 1:
             return out
-        sent = [part.reshape(-1) for part in out.index_select(0, self.places.to(out.device)).split(self.counts)]
+        sent = [part.reshape(-1) for part in out.index_select(0, self.places).split(self.counts)]
         came = self._all_to_all(sent, [self.tokens * len(each) * out.shape[-1] for each in heads])
         return torch.cat([part.view(self.tokens, len(each), out.shape[-1]) for part, each in zip(came, heads)], 1)
 

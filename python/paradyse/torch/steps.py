@@ -63,7 +63,8 @@ class Step:
             rank, ranks, documents = group.ranks.index(me), len(group.ranks), [self.documents[d] for d in group.documents]
             exchange = Exchange(
                 [int(self.plan.lengths[d]) for d in group.documents], rank, ranks, planner.groups.of(group.ranks),
-                f"ranks {group.ranks} in micro-batch {number} (documents {documents}), on rank {me}", planner.deadline)
+                f"ranks {group.ranks} in micro-batch {number} (documents {documents}), on rank {me}", planner.deadline,
+                self.device)
             rows: list[list[int]] = [[], [], []]
             for document, n in zip(documents, exchange.lengths):
                 mine = piece(n, rank, ranks)

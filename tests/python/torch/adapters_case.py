@@ -80,10 +80,11 @@ class AdaptersTest(unittest.TestCase):
                 self.assertAlmostEqual(float(mine) / float(wanted), 1, delta=2e-3)  # four digits are printed
         self.assertLess(float(steps[0][-1][0]), float(steps[0][0][0]) - 0.3)  # it learns
 
+    @unittest.skipUnless(LONG, "in make test-long; docs_case.py is as much for make test")
     def test_llama_example_by_ddp_and_fsdp2(self):
         losses = {}
-        for weights in ("ddp", "fsdp2") if LONG else ("fsdp2",):
-            said = launched(4 if LONG else 2, "llama.py", "--weights", weights, "--seconds", "1", "--steps", "4")
+        for weights in ("ddp", "fsdp2"):
+            said = launched(4, "llama.py", "--weights", weights, "--seconds", "1", "--steps", "4")
             self.assertRegex(said, r"gradients by at most \d\.\de-0[67]")
             losses[weights] = [float(loss) for loss in re.findall(r"loss (\d\.\d+),", said)]
             self.assertEqual(len(losses[weights]), 4)

@@ -1,6 +1,7 @@
 """mypy finds no fault with paradyse.torch; PyTorch itself has functions without types."""
 
 import importlib.util
+import os
 import pathlib
 import subprocess
 import sys
@@ -9,8 +10,10 @@ import unittest
 
 import paradyse
 
+LONG = bool(os.environ.get("PARADYSE_TEST_LONG"))
 
 class TypesTest(unittest.TestCase):
+    @unittest.skipUnless(LONG, "in make test-long")
     @unittest.skipUnless(importlib.util.find_spec("mypy"), "no mypy in this Python")
     def test_the_package(self):
         with tempfile.TemporaryDirectory() as cache:
