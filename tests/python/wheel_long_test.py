@@ -31,7 +31,7 @@ class WheelTest(unittest.TestCase):
             wheel, = folder.glob("paradyse-*.whl")
             files = zipfile.ZipFile(wheel).namelist()
             module, = (file for file in files if re.fullmatch(r"paradyse/_plan\..*\.so", file))
-            for file in ("paradyse/__init__.py", "paradyse/_plan.pyi", "paradyse/py.typed"):
+            for file in ("paradyse/__init__.py", "paradyse/_plan.pyi", "paradyse/py.typed", "paradyse/torch/steps.py"):
                 self.assertIn(file, files)
             zipfile.ZipFile(wheel).extract(module, folder)
             linked = subprocess.run(["ldd", folder / module], capture_output=True, text=True, check=True).stdout
