@@ -12,7 +12,7 @@
 docs/guide/from_pytorch.md leads through it.
 """
 
-from .adapters import MegatronScheduler, StepBatches, StepTrainer, to_megatron
+from .adapters import MegatronScheduler, StepTrainer, to_megatron
 from .attention import attach
 from .check import Check, check
 from .exchange import Exchange
@@ -21,6 +21,5 @@ from .planner import SPACES, Costs, Planner, costs
 from .report import report
 from .steps import MicroBatch, Step, Steps, accumulate, loss_sum
 
-__all__ = ["SPACES", "Check", "Costs", "Exchange", "MegatronScheduler", "MicroBatch", "Planner", "Step", "StepBatches",
-           "StepTrainer", "Steps", "accumulate", "attach", "check", "costs", "loss_sum", "measure", "report",
-           "to_megatron"]
+__all__ = ["SPACES", "Check", "Costs", "Exchange", "MegatronScheduler", "MicroBatch", "Planner", "Step", "StepTrainer",
+           "Steps", "accumulate", "attach", "check", "costs", "loss_sum", "measure", "report", "to_megatron"]

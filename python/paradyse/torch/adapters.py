@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import paradyse
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from .planner import Planner
 from .steps import Step, Steps
-
-
-class StepBatches(IterableDataset[dict[str, Step]]):
-    """Steps as batches of a DataLoader(batch_size=None), which accelerate must not prepare: it would deal them out."""
-
-    def __init__(self, steps: Steps) -> None:
-        self.steps = steps
-
-    def __iter__(self) -> Iterator[dict[str, Step]]:
-        return ({"step": step} for step in self.steps)
 
 
 class StepTrainer:
@@ -38,7 +28,8 @@ class StepTrainer:
         self._steps, self._items = steps, items
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        return DataLoader(StepBatches(self._steps), batch_size=None, collate_fn=lambda batch: batch)
+        """Not prepared by accelerate, which would deal steps out to the ranks."""
+        return DataLoader(self._steps, batch_size=None, collate_fn=lambda step: {"step": step})
 
     def training_step(self, model: Any, inputs: dict[str, Step], num_items_in_batch: Any = None) -> torch.Tensor:
         """The mean loss of the step's labels, over all ranks."""

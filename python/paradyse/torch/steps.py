@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import set_checkpoint_early_stop
+from torch.utils.data import IterableDataset
 
 from .exchange import Exchange, piece, wait
 from .planner import Planner
@@ -113,8 +114,9 @@ def ids_and_labels(item: Any, document: int, length: int) -> tuple[list[int], li
     return [int(i) for i in ids], [*(int(label) for label in labels[1:]), IGNORED]
 
 
-class Steps:
-    """Yields Step after Step.  All ranks draw the same from `seed`, so none sends anything.
+class Steps(IterableDataset[Step]):
+    """Yields Step after Step.  All ranks draw the same from `seed`, so none sends anything.  For a DataLoader of
+    batch_size=None it is a dataset; accelerate must not prepare that, as it would deal steps out to the ranks.
 
     lengths: tokens of each document of the dataset.  tokens_per_step: at most, but at least one document.  epochs:
     each in an order of its own.  labels: each document's count, where the data's index has it; else a step takes one
