@@ -11,7 +11,8 @@ import paradyse
 import paradyse.torch as pt
 import torch
 import torch.distributed as dist
-from ranks import IGNORED, documents, llama, on_ranks, planner, played, truth, worst, wrapped
+from ranks import IGNORED, documents, llama, on_ranks, planner, played, random_plan, truth, worst, wrapped
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 DRAW = random.Random(5)
 MANY = [1 + int(DRAW.lognormvariate(3, 1)) % 100 for _ in range(60)]
@@ -66,6 +67,29 @@ def averaged(rank, how):
     step = pt.Step(planner(model, space="turns").plan([40, 2, 3]), range(3), planner(model))
     mine, found = played(wrapped(model, how), step, items)
     return abs(mine - loss) / loss, worst(found, grads), len(step.played)
+
+
+def messages(rank, how):
+    """Of each micro-batch: is it the last, were gradients sent, calls of attention, and is it recomputed."""
+    model = llama(dtype=torch.float64)
+    pt.attach(model)
+    trained = wrapped(model, how)
+    trained.train()
+    sent = []
+    if how == "ddp":
+        def count(state, bucket):
+            sent.append(bucket.index())
+            return default_hooks.allreduce_hook(None, bucket)
+        trained.register_comm_hook(None, count)
+    lengths = [29, 5, 1, 13, 7, 11, 2, 3]
+    step = pt.Step(random_plan(3, lengths, 4), range(len(lengths)), planner(model))
+    found = []
+    for mb in step.micro_batches(documents(lengths)):
+        with pt.accumulate(trained, mb):
+            (pt.loss_sum(trained(**mb.inputs), mb.labels) * step.scale).backward()
+        there = bool(sent) if how == "ddp" else any(p.grad is not None for p in trained.parameters())
+        found.append((mb.last, there, mb.inputs["paradyse"].calls, mb.recompute))
+    return found
 
 
 def late(rank):
@@ -138,6 +162,15 @@ class StepsTest(unittest.TestCase):
                 self.assertEqual(count, 2)
                 self.assertLess(loss, 1e-12)
                 self.assertLess(gradient, 1e-9)
+
+    def test_gradients_travel_once_and_layers_are_made_again_as_planned(self):
+        for how in ("ddp", "fsdp2"):
+            for of_rank in on_ranks(3, messages, how):
+                self.assertGreater(len(of_rank), 1)
+                for last, sent, calls, recompute in of_rank:
+                    self.assertEqual(sent, last)
+                    self.assertEqual(calls, 4 if recompute else 2)  # of two layers
+            self.assertEqual({recompute for _, _, _, recompute in of_rank}, {False, True})
 
     def test_a_rank_that_is_late_is_named_with_micro_batch_and_documents(self):
         said, seconds = on_ranks(2, late)[0]
