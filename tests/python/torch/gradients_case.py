@@ -1,8 +1,9 @@
 """Gradients of plans on several ranks are those of one process that runs each document by itself."""
 
-import copy
+import json
 import unittest
 
+import paradyse
 import paradyse.torch as pt
 import torch
 from ranks import LENGTHS, LONG, documents, llama, on_ranks, planner, played, random_plan, truth, worst, wrapped
@@ -28,6 +29,23 @@ def differences(rank, cases, how):
     return found
 
 
+def with_little(rank, heads, keys, lengths, how, again):
+    """All ranks on documents of fewer tokens, or of fewer heads, than ranks."""
+    model = llama(heads, keys)
+    items = documents(lengths, 3)
+    _, grads = truth(model, items)
+    pt.attach(model)
+    made = planner(model, space="static")
+    text = json.loads(made.plan(lengths).to_json())
+    if again:
+        for runs in text["programs"].values():
+            runs[0]["recompute"] = "layer"
+    step = pt.Step(paradyse.Plan.from_json(json.dumps(text)), range(len(lengths)), made)
+    model.train()
+    found = played(wrapped(model, how), step, items)[1]
+    return worst(found, grads), [mb.inputs["paradyse"].tokens for mb in step.played], step.played[0].recompute
+
+
 class GradientsTest(unittest.TestCase):
     def expect(self, ranks, how, cases):
         for of_rank in on_ranks(ranks, differences, cases, how, deadline=600):
@@ -43,6 +61,16 @@ class GradientsTest(unittest.TestCase):
                          for dtype in LIMIT for idle in (False, True) for more in range(3 if LONG else 1)]
                 with self.subTest(ranks=ranks, how=how):
                     self.expect(ranks, how, cases)
+
+    def test_ranks_without_a_token_or_a_head(self):
+        for ranks, heads, keys, lengths in ((3, 5, 1, [2]), (4, 2, 1, [1, 2, 1]), (4, 3, 1, [13, 2]), (2, 1, 1, [1])):
+            for how in ("plain", "ddp", "fsdp2"):
+                for again in (False, True):
+                    found = on_ranks(ranks, with_little, heads, keys, lengths, how, again, deadline=30)
+                    self.assertTrue(heads < ranks or min(tokens[0] for _, tokens, _ in found) == 0)
+                    for gradient, _, made_again in found:
+                        self.assertEqual(made_again, again)
+                        self.assertLess(gradient, LIMIT[torch.float64], (ranks, heads, lengths, how))
 
     def test_hsdp(self):
         self.expect(4, "hsdp", [(12, 4, torch.float64, seed, seed == 2) for seed in range(3 if LONG else 2)])
