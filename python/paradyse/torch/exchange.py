@@ -97,6 +97,17 @@ class _AllToAll(torch.autograd.Function):
         return _AllToAll.apply(grads[0].contiguous(), came, sent, exchange), None, None, None
 
 
+def expect_average(seconds: float) -> None:
+    """Raises ValueError where the backend sums when FSDP2 asks it to average, as Gloo of PyTorch 2.7 does."""
+    ones = torch.ones(dist.get_world_size(), device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    mean = torch.zeros_like(ones[:1])
+    work = dist.reduce_scatter_tensor(mean, ones, dist.ReduceOp.AVG, async_op=True)
+    wait(work, seconds, "a first message over all ranks")
+    if float(mean) != 1.0:
+        raise ValueError(f"FSDP2 over {dist.get_backend()} of PyTorch {torch.__version__} multiplies gradients by "
+                         f"{float(mean):.0f}: take a newer PyTorch, or DDP with weights='ddp'")
+
+
 class Groups:
     """Process groups as plans need them, made by all ranks in the plans' order.  Gloo's are made when a plan first
     has them.  On NCCL those of `sizes` ranks, each at multiples of itself, are made at once and their memory printed.

@@ -13,7 +13,7 @@ from typing import Any
 import paradyse
 import torch.distributed as dist
 
-from .exchange import Groups
+from .exchange import Groups, expect_average
 
 SPACES = {"torch": "planned groups", "static": "every document over all ranks", "node": "every document over a node",
           "packed": "longest first, onto single ranks", "turns": "one document a rank in turn"}
@@ -92,6 +92,8 @@ class Planner:
         self.sizes = [p for p in range(1, most + 1) if (p <= self.node or p % self.node == 0)
                       and (not pool or p & (p - 1) == 0 or p in (self.node, most))]
         self.groups = Groups(self.ranks if joined else 1, self.sizes[1:], deadline)
+        if joined and self.ranks > 1 and weights != "ddp":
+            expect_average(deadline)
         self.room = _bytes(memory) * (1 - reserve) - self.static_bytes(moments)
         if self.room <= 0:
             raise ValueError(f"{costs.parameters:,} parameters by {weights} take {self.static_bytes(moments):,} "

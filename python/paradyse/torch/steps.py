@@ -160,6 +160,9 @@ def accumulate(model: torch.nn.Module, mb: MicroBatch) -> Iterator[None]:
     DDP: no_sync().  FSDP2: set_requires_gradient_sync(), set_is_last_backward().  A plain model on several ranks: an
     all-reduce after the last.  Switches Hugging Face's gradient checkpointing as the plan has it.
     """
+    if isinstance(model, FSDPModule if mb.planner.weights == "ddp" else DistributedDataParallel):
+        raise ValueError(f"the plan assumes weights={mb.planner.weights!r}, but the model is not wrapped so: give "
+                         "Planner(weights=) 'ddp' for DDP, and 'fsdp2' or 'hsdp' for fully_shard")
     recompute_layers(getattr(model, "module", model), mb.recompute)
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(mb.last)

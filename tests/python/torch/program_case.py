@@ -10,7 +10,7 @@ import unittest
 import paradyse.torch as pt
 import safetensors.torch
 import torch
-from ranks import documents, llama, on_ranks, planner, played, worst
+from ranks import documents, hows, llama, on_ranks, planner, played, worst
 
 PROGRAM = os.environ.get("PARADYSE", "")
 LENGTHS = [29, 5, 1, 13, 40, 2]
@@ -35,7 +35,7 @@ def by_torch(rank, folder, weights):
 class ProgramTest(unittest.TestCase):
     @unittest.skipUnless(pathlib.Path(PROGRAM).is_file(), "no program paradyse (PARADYSE names it)")
     def test_losses_and_gradients_of_the_same_plan(self):
-        for weights in ("ddp", "fsdp2"):
+        for weights in hows()[1:]:
             with tempfile.TemporaryDirectory() as name, self.subTest(weights):
                 folder = pathlib.Path(name)
                 loss, grads, micro_batches, sizes = on_ranks(4, by_torch, folder, weights)[0]

@@ -158,6 +158,26 @@ def planner(model, ranks=None, **more):
     return pt.Planner(model.config, costs=costs, memory=more.pop("memory", "1GiB"), ranks=ranks, deadline=60, **more)
 
 
+def planner_for(model, how, **more):
+    """Of a model that wrapped(model, how) wraps."""
+    sharded = {"fsdp2": {"weights": "fsdp2"}, "hsdp": {"weights": "hsdp", "node": 2}}
+    return planner(model, **sharded.get(how, {}), **more)
+
+
+def _averages(rank):
+    try:
+        planner(llama(), weights="fsdp2")
+    except ValueError as error:
+        assert "multiplies gradients by 2" in str(error), error
+        return False
+    return True
+
+
+def hows():
+    """What models are wrapped by: without FSDP2 where this PyTorch's Gloo does not average, which Planner refuses."""
+    return ("plain", "ddp", "fsdp2") if on_ranks(2, _averages)[0] else ("plain", "ddp")
+
+
 def truth(model, items):
     """Mean loss and gradients by name, each document by itself, without a line of paradyse.torch."""
     model = copy.deepcopy(model).double()

@@ -11,7 +11,7 @@ import paradyse
 import paradyse.torch as pt
 import torch
 import torch.distributed as dist
-from ranks import IGNORED, documents, llama, on_ranks, planner, played, random_plan, truth, worst, wrapped
+from ranks import IGNORED, documents, hows, llama, on_ranks, planner, planner_for, played, random_plan, truth, worst, wrapped
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 DRAW = random.Random(5)
@@ -64,7 +64,7 @@ def averaged(rank, how):
     loss, grads = truth(model, items)
     pt.attach(model)
     model.train()
-    step = pt.Step(planner(model, space="turns").plan([40, 2, 3]), range(3), planner(model))
+    step = pt.Step(planner(model, space="turns").plan([40, 2, 3]), range(3), planner_for(model, how))
     mine, found = played(wrapped(model, how), step, items)
     return abs(mine - loss) / loss, worst(found, grads), len(step.played)
 
@@ -82,7 +82,7 @@ def messages(rank, how):
             return default_hooks.allreduce_hook(None, bucket)
         trained.register_comm_hook(None, count)
     lengths = [29, 5, 1, 13, 7, 11, 2, 3]
-    step = pt.Step(random_plan(3, lengths, 4), range(len(lengths)), planner(model))
+    step = pt.Step(random_plan(3, lengths, 4), range(len(lengths)), planner_for(model, how))
     found = []
     for mb in step.micro_batches(documents(lengths)):
         with pt.accumulate(trained, mb):
@@ -90,6 +90,19 @@ def messages(rank, how):
         there = bool(sent) if how == "ddp" else any(p.grad is not None for p in trained.parameters())
         found.append((mb.last, there, mb.inputs["paradyse"].calls, mb.recompute))
     return found
+
+
+def wrapped_otherwise(rank):
+    model = llama()
+    pt.attach(model)
+    mine = planner(model)
+    mine.weights = "fsdp2"
+    step = pt.Step(mine.plan([5, 3]), range(2), mine)
+    try:
+        step.play(wrapped(model, "ddp"), documents([5, 3]))
+    except ValueError as error:
+        return str(error)
+    return "not refused"
 
 
 def late(rank):
@@ -157,14 +170,14 @@ class StepsTest(unittest.TestCase):
             self.assertAlmostEqual(mine, wanted, 9)
 
     def test_one_denominator(self):
-        for how in ("plain", "ddp", "fsdp2"):
+        for how in hows():
             for loss, gradient, count in on_ranks(2, averaged, how):
                 self.assertEqual(count, 2)
                 self.assertLess(loss, 1e-12)
                 self.assertLess(gradient, 1e-9)
 
     def test_gradients_travel_once_and_layers_are_made_again_as_planned(self):
-        for how in ("ddp", "fsdp2"):
+        for how in hows()[1:]:
             for of_rank in on_ranks(3, messages, how):
                 self.assertGreater(len(of_rank), 1)
                 for last, sent, calls, recompute in of_rank:
@@ -176,6 +189,10 @@ class StepsTest(unittest.TestCase):
         said, seconds = on_ranks(2, late)[0]
         self.assertRegex(said, r"exchange of ranks \[0, 1\] in micro-batch 0 \(documents \[7\]\), on rank 0: not done")
         self.assertLess(seconds, 3.9)
+
+    def test_a_model_that_is_wrapped_otherwise_than_planned_is_refused(self):
+        for said in on_ranks(2, wrapped_otherwise):
+            self.assertIn("assumes weights='fsdp2', but the model is not wrapped so", said)
 
     def test_what_is_refused(self):
         model = llama()
