@@ -4,7 +4,6 @@
 #include "paradyse/plan/simulate.h"
 #include "python/bindings/bindings.h"
 #include "src/plan/search/batch/torch_groups.h"
-#include "src/plan/search/grouping/bounds.h"
 #include "src/plan/simulate/batch_question.h"
 
 namespace paradyse::python {
@@ -45,6 +44,19 @@ ClusterRequest request_of(
       .group_sizes = group_sizes};
 }
 
+// Of a batch that has a plan.
+BatchPlan batch_plan(
+    const PlannedBatch& found, const std::vector<GroupSpace>& spaces, double simulated_seconds) {
+  return {
+      *found.plan,
+      found.bound.name,
+      found.gap(),
+      found.optimal,
+      found.search_seconds,
+      explained(spaces[found.space], found.grouping),
+      simulated_seconds};
+}
+
 BatchPlan planned(
     const ModelFolder& model,
     const std::vector<std::int64_t>& lengths,
@@ -68,14 +80,8 @@ BatchPlan planned(
       lengths);
   const PlannedBatch found =
       answer(question, row, {.seed = seed, .moves = moves, .threads = threads});
-  return {
-      *found.plan,
-      found.bound.name,
-      found.gap(),
-      found.optimal,
-      found.search_seconds,
-      explained(question.spaces[found.space], found.grouping),
-      simulated ? question.simulated_seconds(*found.plan) : 0};
+  return batch_plan(
+      found, question.spaces, simulated ? question.simulated_seconds(*found.plan) : 0);
 }
 
 BatchPlan groups_planned(
@@ -113,20 +119,9 @@ BatchPlan groups_planned(
       .simulated_seconds = {}};
   PlannedBatch found = answer(question, row, {.seed = seed, .moves = moves, .threads = threads});
   if (weight_domain == 0) {
-    without_meeting(found, batch_seconds);
-    found.optimal = false;  // of a batch whose groups meet
-    found.bound = area_bound(question.spaces[found.space].task);
-    found.bound.seconds += batch_seconds;
-    found.plan->predicted.lower_bound_seconds = std::min(found.bound.seconds, found.seconds);
+    without_meeting(found, question.spaces[found.space]);
   }
-  return {
-      *found.plan,
-      found.bound.name,
-      found.gap(),
-      found.optimal,
-      found.search_seconds,
-      explained(question.spaces[found.space], found.grouping),
-      0};
+  return batch_plan(found, question.spaces, 0);
 }
 
 std::pair<double, std::string> bound(

@@ -108,6 +108,23 @@ bool spread_over_ranks(Plan& plan) {
   return true;
 }
 
+double until_last_rank(const Plan& plan) {
+  std::vector<double> clocks(idx(plan.ranks));
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (const PlanGroup& group : micro.groups) {
+      double end = 0;
+      for (const int rank : group.ranks) {
+        end = std::max(end, clocks[idx(rank)]);
+      }
+      end += group.predicted.seconds.value_or(0);
+      for (const int rank : group.ranks) {
+        clocks[idx(rank)] = end;
+      }
+    }
+  }
+  return std::ranges::max(clocks);
+}
+
 bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
   const PlanningTask& task = planning.task();
   const std::int64_t memory = task.training ? task.memory_per_rank : 0;  // else nothing to keep for

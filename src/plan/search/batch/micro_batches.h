@@ -30,4 +30,7 @@ bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps);
 // node stays on one.  False: they do not find room side by side.
 bool spread_over_ranks(Plan& plan);
 
+// Predicted seconds until the last rank is done, where a rank waits for those of its groups alone.
+double until_last_rank(const Plan& plan);
+
 }  // namespace paradyse

@@ -199,24 +199,15 @@ void PlanPrediction::predict(Plan& plan, bool hoped) {
 }
 
 double PlanPrediction::seconds_without_meeting(const Plan& plan) const {
-  std::vector<double> clocks(idx(plan.ranks));
   double busy = 0;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     for (const PlanGroup& group : micro.groups) {
-      double begin = 0;
-      for (const int rank : group.ranks) {
-        begin = std::max(begin, clocks[idx(rank)]);
-      }
-      const GroupSeconds its{
-          .ranks = static_cast<int>(group.ranks.size()),
-          .seconds = group.predicted.seconds.value_or(0)};
-      for (const int rank : group.ranks) {
-        clocks[idx(rank)] = begin + its.seconds;
-      }
-      busy += busy_seconds(its);
+      busy += busy_seconds(
+          {.ranks = static_cast<int>(group.ranks.size()),
+           .seconds = group.predicted.seconds.value_or(0)});
     }
   }
-  return std::max(std::ranges::max(clocks), busy / task_.machine.cores);
+  return std::max(until_last_rank(plan), busy / task_.machine.cores);
 }
 
 double PlanPrediction::whole_weights_seconds() const {

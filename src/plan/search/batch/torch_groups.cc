@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/search/batch/micro_batches.h"
 
@@ -124,7 +123,7 @@ std::vector<GroupSpace> torch_spaces(const TorchRequest& request) {
   return spaces;
 }
 
-void without_meeting(PlannedBatch& planned, double batch_seconds) {
+void without_meeting(PlannedBatch& planned, const GroupSpace& space) {
   if (!planned.plan) {
     return;
   }
@@ -133,21 +132,12 @@ void without_meeting(PlannedBatch& planned, double batch_seconds) {
   if (spread_over_ranks(moved)) {
     plan = std::move(moved);
   }
-  std::vector<double> done(idx(plan.ranks), 0.0);
-  for (const PlanMicroBatch& micro_batch : plan.micro_batches) {
-    for (const PlanGroup& group : micro_batch.groups) {
-      double end = 0;
-      for (const int rank : group.ranks) {
-        end = std::max(end, done[idx(rank)]);
-      }
-      end += group.predicted.seconds.value_or(0);
-      for (const int rank : group.ranks) {
-        done[idx(rank)] = end;
-      }
-    }
-  }
-  planned.seconds = std::ranges::max(done) + batch_seconds;
+  planned.seconds = until_last_rank(plan) + space.batch_seconds;
   plan.predicted.seconds = planned.seconds;
+  planned.optimal = false;  // of a batch whose groups meet
+  planned.bound = area_bound(space.task);
+  planned.bound.seconds += space.batch_seconds;
+  plan.predicted.lower_bound_seconds = std::min(planned.bound.seconds, planned.seconds);
 }
 
 }  // namespace paradyse

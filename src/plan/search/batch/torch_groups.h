@@ -41,7 +41,7 @@ struct TorchRequest {
 std::vector<GroupSpace> torch_spaces(const TorchRequest& request);
 
 // Where weights are whole: groups of the plan, if there is one, go to the ranks that are free
-// first, and it takes until the last rank is done.  `batch_seconds` come on top.
-void without_meeting(PlannedBatch& planned, double batch_seconds);
+// first, and it takes until the last rank is done.  `space`: that it was planned in.
+void without_meeting(PlannedBatch& planned, const GroupSpace& space);
 
 }  // namespace paradyse
