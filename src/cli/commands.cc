@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <new>
 
 #include <fmt/format.h>
@@ -171,19 +170,8 @@ Accepts replaceable_file(const std::string& what, const std::string& mark) {
     if (const std::string why = writable_file()(file); !why.empty() || !writes()) {
       return why;
     }
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(file, error)) {
-      return "";  // new, or a pipe or device, of which nothing is lost
-    }
-    std::string begin(4096, '\0');
-    std::ifstream there(file, std::ios::binary);
-    there.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-    begin.resize(static_cast<std::size_t>(there.gcount()));
-    return begin.empty() || begin.find(mark) != std::string::npos
-               ? ""
-               : file + ": exists and is not " + what +
-                     " of paradyse, so it is not replaced; give another file, or move that one "
-                     "away";
+    const std::string why = why_not_ours(file, what, mark);
+    return why.empty() ? why : file + ": " + why + "; give another file, or move that one away";
   };
 }
 

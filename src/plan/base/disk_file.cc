@@ -1,6 +1,7 @@
 #include "src/plan/base/disk_file.h"
 
 #include <cerrno>
+#include <fstream>
 #include <stdexcept>
 #include <system_error>
 #include <vector>
@@ -158,6 +159,24 @@ std::string why_not_writable(const fs::path& file, bool makes_folders) {
     return "cannot be written: " + error.message();
   }
   return why_no_file_in(file.parent_path(), makes_folders);
+}
+
+std::string why_not_ours(const fs::path& file, const std::string& what, std::string_view mark) {
+  constexpr std::size_t kHead = 200;
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) {
+    return "";
+  }
+  std::string head(kHead, '\0');
+  std::ifstream there(file, std::ios::binary);
+  if (!there) {
+    return "exists and cannot be read, so it is not replaced";
+  }
+  there.read(head.data(), static_cast<std::streamsize>(kHead));
+  head.resize(static_cast<std::size_t>(there.gcount()));
+  return head.empty() || head.find(mark) != std::string::npos
+             ? ""
+             : "exists and is not " + what + " of paradyse, so it is not replaced";
 }
 
 void replace_file(const fs::path& file, const std::string& text) {

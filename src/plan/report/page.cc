@@ -1,6 +1,5 @@
 #include "src/plan/report/page.h"
 
-#include <optional>
 #include <stdexcept>
 #include <string_view>
 
@@ -28,28 +27,19 @@ std::string page_of(const nlohmann::ordered_json& data) {
 }
 
 void write_page(const nlohmann::ordered_json& data, const std::filesystem::path& file) {
-  constexpr std::size_t kHead = 200;
   if (file.has_parent_path() && !std::filesystem::is_directory(file.parent_path())) {
     throw std::invalid_argument(
         file.string() + ": the folder " + file.parent_path().string() +
         " does not exist; make it, or give another file with --out");
   }
-  std::optional<std::string> there;
-  try {
-    // Not a device or a pipe, which would be waited for, and then replaced.
-    const std::string why = why_not_readable(file);
-    if (std::error_code error; !why.empty() && std::filesystem::exists(file, error)) {
-      throw std::invalid_argument(file.string() + ": is no file to write a page to: " + why);
-    }
-    there = content_of(file);
-  } catch (const std::runtime_error& error) {
-    throw std::invalid_argument(error.what());
+  // Not a device or a pipe, which would be waited for, and then replaced.
+  const std::string why = why_not_readable(file);
+  if (std::error_code error; !why.empty() && std::filesystem::exists(file, error)) {
+    throw std::invalid_argument(file.string() + ": is no file to write a page to: " + why);
   }
-  if (there && !there->empty() && there->substr(0, kHead).find(kMark) == std::string::npos) {
+  if (const std::string other = why_not_ours(file, "a report", kMark); !other.empty()) {
     throw std::invalid_argument(
-        file.string() +
-        ": exists and is not a report of paradyse, so it is not replaced; give another file with "
-        "--out, or move that one away");
+        file.string() + ": " + other + "; give another file with --out, or move that one away");
   }
   replace_file(file, page_of(data));
 }
