@@ -22,14 +22,13 @@ class Guard {
 
   bool operator()(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
     using Event = nlohmann::json::parse_event_t;
-    constexpr int kDeepest = 64;
     switch (event) {
       case Event::object_start:
       case Event::array_start:
-        if (depth >= kDeepest) {
+        if (depth >= kDeepestJson) {
           throw std::invalid_argument(
-              source_->name + ": " + path() + ": nested deeper than " + std::to_string(kDeepest) +
-              " levels; such files have at most 8");
+              source_->name + ": " + path() + ": nested deeper than " +
+              std::to_string(kDeepestJson) + " levels; such files have at most 8");
         }
         open_.push_back({.array = event == Event::array_start, .key = {}, .keys = {}});
         break;

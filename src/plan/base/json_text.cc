@@ -84,16 +84,13 @@ void no_nul(std::string_view text) {
 
 namespace {
 
-// Nobody's file nests so deep, and what takes a value apart goes as deep as it nests.
-constexpr int kDeepest = 64;
-
 template <typename Value>
 Value parsed(std::string_view text) {
   no_nul(text);
   return Value::parse(text, [](int depth, auto /*event*/, const Value&) {
-    if (depth > kDeepest) {
+    if (depth > kDeepestJson) {
       throw nlohmann::json::parse_error::create(
-          101, 0, "nested deeper than " + std::to_string(kDeepest), nullptr);
+          101, 0, "nested deeper than " + std::to_string(kDeepestJson), nullptr);
     }
     return true;
   });

@@ -14,6 +14,8 @@ namespace paradyse {
 nlohmann::json json_in(std::string_view text);
 nlohmann::ordered_json ordered_json_in(std::string_view text);
 void no_nul(std::string_view text);
+// Nobody's file nests so deep, and what takes a value apart goes as deep as it nests.
+inline constexpr int kDeepestJson = 64;
 
 // Lines of at most 100 columns: what fits on a line stands on one; numbers of a longer list fill
 // lines; all else has lines of its own.  Throws std::invalid_argument for a name that is not UTF-8.
