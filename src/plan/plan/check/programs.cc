@@ -14,16 +14,18 @@ struct PartsOfRun {
   std::vector<std::string> names;
   std::int64_t layers = 0;
 };
-PartsOfRun parts_of_run(const Findings& findings, const LayerRun& run, std::int64_t first) {
-  if (findings.model) {
-    for (const Stack& stack : findings.model->stacks()) {
-      if (first >= stack.first && first < stack.first + stack.layers) {
-        PartsOfRun found{.names = {}, .layers = stack.first + stack.layers - first};
-        for (const std::shared_ptr<const Part>& part : stack.parts) {
-          found.names.push_back(part->name);
-        }
-        return found;
+PartsOfRun parts_of_run(
+    const Findings& findings,
+    const std::vector<Stack>& stacks,
+    const LayerRun& run,
+    std::int64_t first) {
+  for (const Stack& stack : stacks) {
+    if (first >= stack.first && first < stack.first + stack.layers) {
+      PartsOfRun found{.names = {}, .layers = stack.first + stack.layers - first};
+      for (const std::shared_ptr<const Part>& part : stack.parts) {
+        found.names.push_back(part->name);
       }
+      return found;
     }
   }
   return {
@@ -32,7 +34,11 @@ PartsOfRun parts_of_run(const Findings& findings, const LayerRun& run, std::int6
       .layers = run.layers};
 }
 
-CheckedProgram check_program(Findings& findings, const std::string& path, const LayerRuns& runs) {
+CheckedProgram check_program(
+    Findings& findings,
+    const std::vector<Stack>& stacks,
+    const std::string& path,
+    const LayerRuns& runs) {
   CheckedProgram checked{.sound = true, .verbs = {}};
   std::int64_t rest = findings.plan.layers;
   std::int64_t first = 0;
@@ -53,7 +59,7 @@ CheckedProgram check_program(Findings& findings, const std::string& path, const 
       rest -= counted ? run.layers : 0;
     }
     VerbRun verbs{.layers = run.layers, .choice = &run.choice, .parts = {}};
-    const auto& [parts, alike] = parts_of_run(findings, run, first);
+    const auto& [parts, alike] = parts_of_run(findings, stacks, run, first);
     first += counted ? run.layers : 0;
     if (counted && run.layers > alike) {
       findings.say(
@@ -97,8 +103,10 @@ CheckedProgram check_program(Findings& findings, const std::string& path, const 
 }  // namespace
 
 void check_programs(Findings& findings) {
+  const std::vector<Stack> stacks =
+      findings.model ? findings.model->stacks() : std::vector<Stack>();
   for (const auto& [name, runs] : findings.plan.programs) {
-    findings.programs[name] = check_program(findings, path_to("programs", name), runs);
+    findings.programs[name] = check_program(findings, stacks, path_to("programs", name), runs);
   }
 }
 

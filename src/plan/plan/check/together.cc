@@ -140,8 +140,7 @@ void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups
             b.path + ".program",
             fmt::format(
                 "in layer {} its {} has the weight mode '{}', that of {} '{}': groups of a "
-                "sharding "
-                "group (weight_domain) run in lock-step",
+                "sharding group (weight_domain) run in lock-step",
                 layer,
                 name,
                 verb,
