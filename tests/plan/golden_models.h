@@ -71,7 +71,7 @@ inline std::vector<GridModel> grid_models() {
   all.push_back({.name = "stdit_text", .shape = video, .dims = clip, .samples = 2});
   all.back().dims["text"] = 7;
 
-  EvoformerShape protein{
+  const EvoformerShape trunk{
       .blocks = 2,
       .msa_hidden = 48,
       .pair_hidden = 40,
@@ -80,6 +80,7 @@ inline std::vector<GridModel> grid_models() {
       .head_dim = 8,
       .outer_channels = 12,
       .triangle_channels = 42};
+  EvoformerShape protein = trunk;
   const DimSizes alignment = {{"sequences", 21}, {"residues", 26}, {"i", 26}, {"j", 26}};
   all.push_back({.name = "evoformer", .shape = protein, .dims = alignment});
   protein.multimer = true;
@@ -90,16 +91,7 @@ inline std::vector<GridModel> grid_models() {
   protein.pair_head_dim = 12;
   all.push_back({.name = "extra_msa", .shape = protein, .dims = alignment});
   all.back().dims["sequences"] = 50;
-  protein = test::with_extra_blocks(
-      {.blocks = 2,
-       .msa_hidden = 48,
-       .pair_hidden = 40,
-       .msa_heads = 6,
-       .pair_heads = 5,
-       .head_dim = 8,
-       .outer_channels = 12,
-       .triangle_channels = 42},
-      1);
+  protein = test::with_extra_blocks(trunk, 1);
   protein.extra_hidden = 24;
   all.push_back({.name = "openfold_extra", .shape = protein, .dims = alignment});
   all.back().dims["extra_sequences"] = 50;

@@ -194,12 +194,10 @@ TEST_F(PublishedFiles, BeginAlikeOnAnyRanks) {
   }
 }
 
-// As OpenFold's first checkpoints have them, with all the rest of the model, in a few words.
-TEST_F(PublishedFiles, OfOlderOpenFoldAreRead) {
-  // with the stack of extra sequences among the rest of the model
-  const Model model = test::in_openfold(test::small_evoformer(1));
-  Weights weights;
-  Weights older;
+// Random weights, and the same by the names of before.
+std::pair<Weights, Weights> of_before(const Model& model) {
+  std::pair<Weights, Weights> found;
+  auto& [weights, older] = found;
   for (const auto& [name, tensor] : test::random_weights(model, 3)) {
     weights[name] = tensor.to(at::kFloat);
     std::string before = name;
@@ -210,6 +208,15 @@ TEST_F(PublishedFiles, OfOlderOpenFoldAreRead) {
     }
     older[before] = weights[name];
   }
+  return found;
+}
+
+// As OpenFold's first checkpoints have them, with all the rest of the model, in a few words.
+TEST_F(PublishedFiles, OfOlderOpenFoldAreRead) {
+  // with the stack of extra sequences among the rest of the model
+  const Model model = test::in_openfold(test::small_evoformer(1));
+  const auto& [weights, drawn] = of_before(model);
+  Weights older = drawn;
   EXPECT_TRUE(older.contains("evoformer.blocks.0.core.tri_mul_out.linear_g.weight"));
   EXPECT_TRUE(older.contains("evoformer.blocks.0.core.msa_transition.linear_1.weight"));
   for (const char* name :
@@ -241,18 +248,7 @@ TEST_F(PublishedFiles, OfOlderOpenFoldAreRead) {
 // With the stack of extra sequences, of which the second block is the model's third layer.
 TEST_F(PublishedFiles, OfOlderOpenFoldAreReadWithExtraBlocks) {
   const Model model = test::with_extra_blocks(test::small_evoformer(1), 2);
-  Weights weights;
-  Weights older;
-  for (const auto& [name, tensor] : test::random_weights(model, 3)) {
-    weights[name] = tensor.to(at::kFloat);
-    std::string before = name;
-    for (const auto& [now, then] : model.other_names.older) {
-      if (const std::size_t at = before.find(now); at != std::string::npos) {
-        before.replace(at, now.size(), then);
-      }
-    }
-    older[before] = weights[name];
-  }
+  const auto& [weights, older] = of_before(model);
   EXPECT_TRUE(older.contains("extra_msa_embedder.linear.weight"));
   EXPECT_TRUE(older.contains("extra_msa_stack.blocks.1.core.tri_mul_out.linear_g.weight"));
   EXPECT_TRUE(

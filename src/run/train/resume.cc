@@ -16,16 +16,18 @@ namespace fs = std::filesystem;
 namespace {
 
 // What makes a run the run it is.
-constexpr const char* kFixed[] = {"model.random_weights",  "model.seed",
-                                  "model.dropout",         "model.attention_dropout",
-                                  "data.min_tokens",       "data.max_tokens",
-                                  "data.too_long",         "data.bytes",
-                                  "data.protein",          "data.masked_residues",
-                                  "data.sequences",        "data.extra_sequences",
-                                  "data.end_id",           "data.order",
-                                  "data.curriculum_share", "data.seed",
-                                  "train.tokens_per_step", "train.dtype",
-                                  "output.folder",         "output.name"};
+constexpr const char* kFixed[] = {
+    "model.random_weights",  "model.seed",
+    "model.dropout",         "model.attention_dropout",
+    "data.min_tokens",       "data.max_tokens",
+    "data.too_long",         "data.bytes",
+    "data.protein",          "data.masked_residues",
+    "data.sequences",        "data.extra_sequences",
+    "data.end_id",           "data.order",
+    "data.curriculum_share", "data.seed",
+    "train.tokens_per_step", "train.dtype",
+    "output.folder",         "output.name",
+};
 
 }  // namespace
 
