@@ -25,7 +25,8 @@ class Check:
     own: float  # the largest difference of one process's gradients in the model's own precision
 
     def __str__(self) -> str:
-        return (f"loss differs by {self.loss:.1e}, gradients by at most {self.gradient:.1e} ({self.parameter})\n"
+        return (f"loss differs by {self.loss:.1e}, gradients by at most {self.gradient:.1e}\n"
+                f"  that is of {self.parameter}\n"
                 f"  one process in this precision: gradients by at most {self.own:.1e}")
 
 
