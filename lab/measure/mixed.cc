@@ -166,7 +166,7 @@ struct Trained {
       : session(
             communicators,
             request.model,
-            {.dtype = request.dtype, .masters = true, .memory_bytes = memory_bytes}),
+            {.dtype = request.dtype, .masters = Masters::on_device, .memory_bytes = memory_bytes}),
         optimizer(session.parameters(), {}) {
     session.parameters().initialize(1);
   }

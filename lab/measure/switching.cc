@@ -227,7 +227,7 @@ class Bench {
         communicators,
         task.model,
         {.dtype = request_.dtype,
-         .masters = true,
+         .masters = Masters::on_device,
          .memory_bytes = task.memory_per_rank,
          .device = request_.device});
     session.parameters().initialize(1);

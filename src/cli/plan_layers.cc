@@ -174,6 +174,10 @@ void add_plan_layers(CLI::App& plan, Common& common) {
       ->capture_default_str();
   command->add_flag(
       "--offload", options->offload, "With --model: saved tensors may be moved to host memory");
+  command->add_flag(
+      "--optimizer-offload",
+      options->optimizer_offload,
+      "With --model: the optimizer's state is in host memory, as by optimizer.offload");
   command->add_option(
       "--capacity",
       options->capacity,

@@ -22,6 +22,7 @@ struct PlanLayersOptions {
   std::string mlp = "auto";
   std::string recompute = "auto";
   bool offload = false;
+  bool optimizer_offload = false;
   std::string capacity;  // bytes
   std::string planner = "exact";
   bool explain = false;

@@ -52,6 +52,7 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
        .mlp = options.mlp,
        .recompute = options.recompute,
        .offload = options.offload,
+       .optimizer_offload = options.optimizer_offload,
        .memory_per_rank = capacity_of(options),
        .planner = options.planner});
   if (options.fitted.empty()) {

@@ -11,7 +11,7 @@ from support import PARADYSE, ProgramTest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide"
 LICENSES = pathlib.Path("/usr/share/common-licenses")
-FILES = ["models/llama-70b.toml", "models/stdit_tiny.toml", "models/evoformer_tiny.toml",
+FILES = ["models/llama-8b.toml", "models/llama-70b.toml", "models/stdit_tiny.toml", "models/evoformer_tiny.toml",
          "clusters/64xH100.toml"]
 
 

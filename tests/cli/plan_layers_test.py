@@ -1,9 +1,12 @@
 """paradyse plan layers."""
 
 import json
+import pathlib
 import unittest
 
 from support import ProgramTest
+
+MODELS = pathlib.Path(__file__).resolve().parent.parent.parent / "configs" / "models"
 
 WAYS = [
     {"name": "fast", "seconds": 1.0, "saved_bytes": 100, "transient_bytes": 30},
@@ -89,6 +92,16 @@ class PlanLayersTest(ProgramTest):
         self.assertIn("--capacity", self.error_of(*self.arguments(capacity="much")))
         self.assertIn("at least 1", self.error_of(*self.arguments(layers=0)))
         self.assertIn("exact", self.error_of(*self.arguments(), "--planner", "exat"))
+
+    def test_long_documents_with_what_waits_in_host_memory(self):
+        """Llama 3 8B in bfloat16 on devices of 80 GB; counted."""
+        def longest(ranks, *more):
+            return self.json_of(
+                "plan", "layers", "--model", MODELS / "llama-8b.toml", "--length", 4096, "--ranks", ranks,
+                "--dtype", "bfloat16", "--capacity", "80GB", *more)["longest_length"]
+        self.assertGreaterEqual(longest(1, "--offload", "--optimizer-offload"), 500_000)
+        self.assertGreaterEqual(longest(8, "--offload", "--optimizer-offload"), 5_000_000)
+        self.assertLessEqual(longest(1, "--offload"), 0)
 
 
 if __name__ == "__main__":

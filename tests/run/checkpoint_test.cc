@@ -41,7 +41,7 @@ struct Trained {
   AdamW optimizer;
 
   Trained(const TextShape& model, int ranks, int rank, Dtype dtype)
-      : parameters(text_model(model), ranks, rank, parameter_types(dtype), true, true),
+      : parameters(text_model(model), ranks, rank, parameter_types(dtype), true, Masters::on_device),
         optimizer(parameters, {}) {}
 
   void fill(std::int64_t step) {

@@ -86,7 +86,7 @@ Step step_of(const Sizes& sizes, const Kernels& kernels = test::pretended_kernel
         communicators,
         text_model(model),
         {.dtype = Dtype::bfloat16,
-         .masters = true,
+         .masters = Masters::on_device,
          .device = test::kPretended,
          .attention_dense_from = sizes.dense_from});
     session.parameters().initialize(3);

@@ -123,8 +123,8 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
   }
 }
 
-// Moments on the host are updated to the same bits, and no rank's memory has them.
-TEST(AdamW, LeavesItsMomentsOnTheHost) {
+// State on the host is updated to the same bits, and no rank's memory has it.
+TEST(AdamW, LeavesItsStateOnTheHost) {
   const TextShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
   const auto documents = test::random_documents({7, 5}, model.vocab, 3);
   const std::vector<TokenView> pointers = views(documents);
@@ -139,17 +139,19 @@ TEST(AdamW, LeavesItsMomentsOnTheHost) {
     std::map<std::string, at::Tensor> reached;
     run_local_ranks(2, {}, [&](Communicators& communicators) {
       RankSession session(
-          communicators, text_model(model), {.dtype = dtype, .masters = narrow(dtype)});
+          communicators,
+          text_model(model),
+          {.dtype = dtype, .masters = offload ? Masters::on_host : Masters::on_device});
       session.parameters().initialize(1);
       AdamW optimizer(session.parameters(), options);
       Precision precision = precision_of(dtype);
       const std::int64_t with = precision.of_weight(Keeps::optimizer);
-      precision.moments_on_host = true;
-      const std::int64_t moments = with - precision.of_weight(Keeps::optimizer);
+      precision.optimizer_on_host = true;
+      const std::int64_t state = with - precision.of_weight(Keeps::optimizer);
+      EXPECT_EQ(state, dtype == Dtype::float64 ? 16 : narrow(dtype) ? 12 : 8);
       EXPECT_EQ(
-          session.memory().live_bytes(Category::optimizer) >=
-              moments * stored_elements(model, 2, communicators.rank()),
-          !offload);
+          session.memory().live_bytes(Category::optimizer),
+          offload ? 0 : state * stored_elements(model, 2, communicators.rank()));
       for (int s = 0; s < 3; ++s) {
         session.parameters().zero_gradients();
         session.play(plan, {.documents = pointers}, /*backward=*/true);
@@ -201,7 +203,11 @@ void expect_unchanged_by_overflows(c10::Device device, Dtype dtype, bool offload
   run_local_ranks(1, {}, [&](Communicators& communicators) {
     const c10::InferenceMode no_autograd;
     RankSession session(
-        communicators, text_model(model), {.dtype = dtype, .masters = true, .device = device});
+        communicators,
+        text_model(model),
+        {.dtype = dtype,
+         .masters = offload ? Masters::on_host : Masters::on_device,
+         .device = device});
     Parameters& parameters = session.parameters();
     parameters.initialize(1);
     RunConfig::Optimizer options;
@@ -292,7 +298,7 @@ TEST(AdamW, TrainsMastersOfNarrowWeights) {
   RunConfig::Optimizer options;
   const auto trained = [&](Dtype dtype) {
     auto parameters = std::make_unique<Parameters>(
-        text_model(model), 1, 0, parameter_types(dtype), /*gradients=*/true, /*masters=*/true);
+        text_model(model), 1, 0, parameter_types(dtype), /*gradients=*/true, Masters::on_device);
     parameters->initialize(1);
     AdamW optimizer(*parameters, options);
     for (int s = 0; s < 60; ++s) {

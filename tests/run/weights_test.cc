@@ -47,7 +47,7 @@ TEST(DrawNormal, KnowsWhereItIsNotSure) {
   expect_torch(8, 1, 4297117220, 1);
 }
 
-std::string drawn(const Model& model, Dtype dtype, bool masters, int domain, int rank) {
+std::string drawn(const Model& model, Dtype dtype, Masters masters, int domain, int rank) {
   Parameters parameters(model, domain, rank, parameter_types(dtype), false, masters);
   parameters.initialize(42);
   std::string bytes;
@@ -65,16 +65,16 @@ std::string drawn(const Model& model, Dtype dtype, bool masters, int domain, int
 TEST(Parameters, BeginWithTheNumbersOfAlways) {
   const Model model = text_model(test::llama({.hidden = 301, .ffn = 300, .vocab = 701}));
   EXPECT_EQ(
-      drawn(model, Dtype::float32, true, 1, 0),
+      drawn(model, Dtype::float32, Masters::on_device, 1, 0),
       "a49a02a9de24b41a82656149f164861c761310815b3076346303977f948c2540");
   EXPECT_EQ(
-      drawn(model, Dtype::float64, true, 1, 0),
+      drawn(model, Dtype::float64, Masters::on_device, 1, 0),
       "0f6dbdaf79f98f8cb5b16335d8d28714fcb76f36597654c7d50f6bf4ec2cbd0a");
   EXPECT_EQ(
-      drawn(model, Dtype::bfloat16, true, 3, 1),
+      drawn(model, Dtype::bfloat16, Masters::on_device, 3, 1),
       "1f917a37d53fe6bad98cc89d89371ef1abc093912fad56d1d4851745f8e87d8f");
   EXPECT_EQ(
-      drawn(model, Dtype::float16, false, 2, 1),
+      drawn(model, Dtype::float16, Masters::none, 2, 1),
       "30180b8eba610f89c1d842c3b741ce1d1b2c9195a19bbb508a391f4459fbd981");
 }
 

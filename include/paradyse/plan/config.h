@@ -88,7 +88,7 @@ struct RunConfig {
     double max_grad_norm = 1.0;  // 0: not clipped
     std::int64_t warmup_steps = 10;
     double min_lr_ratio = 0.1;  // cosine from lr to this share of it
-    bool offload = false;       // its moments wait in host memory
+    bool offload = false;       // its state waits in host memory
   } optimizer;
   struct Output {
     std::string folder = "runs";  // a new folder is made in it for each run

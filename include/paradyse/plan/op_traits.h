@@ -26,15 +26,15 @@ enum class Keeps { weights, gradients, optimizer };
 struct Precision {
   std::int64_t activation = 4;  // and the weights that ops read
   std::int64_t statistic = 4;
-  bool moments_on_host = false;  // the optimizer's, which take no device memory then
+  bool optimizer_on_host = false;  // its state, which takes no device memory then
 
   // Activations are rounded: sums are made in a wider type.
   [[nodiscard]] constexpr bool narrow() const { return activation < statistic; }
-  // Of an element of a weight.  The optimizer has two moments, unless they wait on the host, and,
-  // of a narrow weight, the master that it updates.
+  // Of an element of a weight.  The optimizer's state, unless it waits on the host, is two moments
+  // and, of a narrow weight, the master that it updates.
   [[nodiscard]] constexpr std::int64_t of_weight(Keeps keeps) const {
     const std::int64_t gradient = keeps == Keeps::weights ? 0 : statistic;
-    const int states = (moments_on_host ? 0 : 2) + (narrow() ? 1 : 0);
+    const int states = optimizer_on_host ? 0 : narrow() ? 3 : 2;
     return activation + gradient + (keeps == Keeps::optimizer ? states * statistic : 0);
   }
 

@@ -29,10 +29,10 @@ class Trace;
 inline constexpr std::int64_t kAttentionDenseFrom = 4096;
 
 struct SessionOptions {
-  Dtype dtype = Dtype::float32;   // of weights and what is computed (parameter_types)
-  int weight_domain = 0;          // ranks that hold one copy of the model together; 0: all
-  bool gradients = true;          // else evaluation alone
-  bool masters = false;           // float32 weights beside narrow ones: what an optimizer updates
+  Dtype dtype = Dtype::float32;  // of weights and what is computed (parameter_types)
+  int weight_domain = 0;         // ranks that hold one copy of the model together; 0: all
+  bool gradients = true;         // else evaluation alone
+  Masters masters = Masters::none;
   std::int64_t memory_bytes = 0;  // budget of this rank; 0: no limit
   c10::Device device = c10::Device(c10::kCPU);
   // On a GPU, causal documents of at least so many tokens go through cuDNN.

@@ -43,18 +43,20 @@ struct ParameterTypes {
 // Gradients of narrow weights are float32.
 ParameterTypes parameter_types(Dtype dtype);
 
+// The float32 weights that an optimizer updates beside narrow ones (Micikevicius et al. 2018).
+enum class Masters { none, on_device, on_host };  // on_host: in host memory (host_store.h)
+
 class Parameters {
  public:
-  // Allocates, uninitialised, what rank `domain_rank` of `domain` stores; gradients zero.  With
-  // `masters` narrow weights have float32 ones beside them (Micikevicius et al. 2018).  `device`:
-  // where they lie, and where ops compute with them.
+  // Allocates, uninitialised, what rank `domain_rank` of `domain` stores; gradients zero.
+  // `device`: where they lie, and where ops compute with them.
   Parameters(
       const Model& model,
       int domain,
       int domain_rank,
       ParameterTypes types,
       bool gradients,
-      bool masters = false,
+      Masters masters = Masters::none,
       c10::Device device = c10::Device(c10::kCPU));
 
   [[nodiscard]] const Model& model() const { return model_; }
@@ -80,6 +82,8 @@ class Parameters {
   void load(const SafetensorsReader& reader);
 
  private:
+  void put_masters_on_host();
+
   Model model_;
   int domain_;
   int domain_rank_;

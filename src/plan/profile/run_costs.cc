@@ -103,7 +103,7 @@ void go_by(const Costs& costs, PlanningTask& task) {
   task.memory_overhead = costs.memory_overhead;
   task.machine.cores = costs.header.cores;
   Precision precision = task.precision;
-  precision.moments_on_host = false;  // an update touches them wherever they are
+  precision.optimizer_on_host = false;  // an update touches them wherever they are
   task.step_seconds =
       costs.update_seconds(most_static_bytes(task.model, task.domain(), precision, task.keeps()));
 }

@@ -183,7 +183,7 @@ class BenchRank {
         SessionOptions{
             .dtype = request_.dtype,
             .weight_domain = weight_domain,
-            .masters = true,
+            .masters = Masters::on_device,
             .memory_bytes = request_.memory_per_rank,
             .device = request_.device,
             .breakdown = request_.breakdown ? &breakdown_ : nullptr});

@@ -99,7 +99,7 @@ class Profiler {
   // Of what a rank holds of an element.
   [[nodiscard]] Precision precision() const {
     Precision precision = precision_of(request_.dtype);
-    precision.moments_on_host = request_.moments_on_host;
+    precision.optimizer_on_host = request_.optimizer_on_host;
     return precision;
   }
 
@@ -281,7 +281,7 @@ class Profiler {
   [[nodiscard]] SessionOptions session_options(PartTimes* times = nullptr) const {
     return {
         .dtype = request_.dtype,
-        .masters = true,
+        .masters = request_.optimizer_on_host ? Masters::on_host : Masters::on_device,
         .memory_bytes = request_.memory_per_rank,
         .device = request_.device,
         .part_times = times};
@@ -302,7 +302,7 @@ class Profiler {
     session.parameters().initialize(1);
     const AdamW moments(
         session.parameters(),
-        {.offload = request_.moments_on_host});  // are there while a step runs
+        {.offload = request_.optimizer_on_host});  // are there while a step runs
     for (;;) {
       const std::int64_t w =
           broadcast_number(me == 0 ? next() : 0, "profile", communicators.world());
@@ -604,7 +604,7 @@ class Profiler {
       RankSession session(communicators, model, session_options());
       Parameters& parameters = session.parameters();
       parameters.initialize(1);
-      AdamW adam(parameters, {.offload = request_.moments_on_host});
+      AdamW adam(parameters, {.offload = request_.optimizer_on_host});
       std::vector<double> times;
       for (int i = 0; i < 6; ++i) {
         world.barrier({.op = "profile", .part = ""});

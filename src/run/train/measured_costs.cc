@@ -40,7 +40,7 @@ ProfileRequest profile_request(
       .model = model.model,
       .ranks = static_cast<int>(config.parallel.ranks),
       .dtype = config.train.dtype,
-      .moments_on_host = config.optimizer.offload,
+      .optimizer_on_host = config.optimizer.offload,
       .memory_per_rank = memory_of(config),
       .seconds = config.costs.profile_seconds,
       .backend = {std::shared_ptr<Backend>(), &backend},  // it lives as long as the run

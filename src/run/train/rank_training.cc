@@ -43,7 +43,7 @@ class RankTraining {
             run.inputs.model.model,
             {.dtype = run.config().train.dtype,
              .weight_domain = run.numbers.weight_domain,
-             .masters = true,
+             .masters = run.config().optimizer.offload ? Masters::on_host : Masters::on_device,
              .memory_bytes = parse_bytes(run.config().parallel.memory_per_rank),
              .device = run.inputs.device,
              .attention_dense_from = attention_dense_from(run, communicators),

@@ -261,7 +261,7 @@ RunConfig with_budget(RunConfig config, Backend& backend) {
 
 Precision precision_of(const RunConfig& config) {
   Precision precision = precision_of(config.train.dtype);
-  precision.moments_on_host = config.optimizer.offload;
+  precision.optimizer_on_host = config.optimizer.offload;
   return precision;
 }
 

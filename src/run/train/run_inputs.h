@@ -48,7 +48,7 @@ std::int64_t memory_of(const RunConfig& config);
 // (memory_budget.h).  Every process calls it.
 RunConfig with_budget(RunConfig config, Backend& backend);
 
-// Of what a rank holds of an element, by the type and where moments wait.
+// Of what a rank holds of an element, by the type and where the optimizer's state waits.
 Precision precision_of(const RunConfig& config);
 
 // What plans go by where there are no measured costs: a few numbers, taken here and now; with

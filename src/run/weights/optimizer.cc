@@ -25,7 +25,7 @@ double learning_rate(const RunConfig::Optimizer& options, std::int64_t step, std
 
 namespace {
 
-// Elements of which a GPU has the moments at once: 8 MiB.
+// Elements of which a GPU has what waits on the host at once: at most 12 MiB.
 constexpr std::int64_t kFetched = 1 << 20;
 
 bool owns_stack(const PartParameters& part) {
@@ -184,17 +184,17 @@ void AdamW::step(double learning_rate, const at::Tensor& factor) {
     if (group.masters.empty()) {
       continue;
     }
-    if (group.means.front().device() == group.masters.front().device()) {
+    if (group.means.front().device() == device && group.masters.front().device() == device) {
       kernels.adamw(group, how);
       continue;
     }
     for (std::size_t i = 0; i < group.masters.size(); ++i) {
       for (std::int64_t begin = 0; begin < group.masters[i].numel(); begin += kFetched) {
-        const MemoryScope scope(Category::optimizer, "fetched moments");
+        const MemoryScope scope(Category::optimizer, "fetched optimizer state");
         const auto slice = [&](const at::Tensor& whole) {
           return whole.view(-1).slice(0, begin, begin + kFetched);
         };
-        const at::Tensor master = slice(group.masters[i]);
+        const at::Tensor master = slice(group.masters[i]).to(device);  // a view where it is there
         const Group one{
             .weight_decay = group.weight_decay,
             .masters = {master},
@@ -204,8 +204,14 @@ void AdamW::step(double learning_rate, const at::Tensor& factor) {
             .weights = {
                 group.weights[i].is_same(group.masters[i]) ? master : slice(group.weights[i])}};
         kernels.adamw(one, how);
-        slice(group.means[i]).copy_(one.means.front());
-        slice(group.variances[i]).copy_(one.variances.front());
+        const auto put_back = [&](const at::Tensor& whole, const at::Tensor& fetched) {
+          if (whole.device() != device) {
+            slice(whole).copy_(fetched);
+          }
+        };
+        put_back(group.masters[i], master);
+        put_back(group.means[i], one.means.front());
+        put_back(group.variances[i], one.variances.front());
       }
     }
   }

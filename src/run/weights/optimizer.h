@@ -53,8 +53,9 @@ class LossScale {
 
 // AdamW with decoupled decay (Loshchilov & Hutter 2019) on matrices; vectors are not decayed.
 // Narrow weights are rounded from their updated masters.  With `options.offload` the moments wait
-// in host memory (host_store.h): a CPU rank updates them where they lie, a GPU fetches a few
-// at a time (ZeRO-Offload, Ren et al. 2021, keeps them there and computes there).
+// in host memory (host_store.h), as masters of parameters with Masters::on_host do: a CPU rank
+// updates them where they lie, a GPU fetches a few at a time (ZeRO-Offload, Ren et al. 2021, keeps
+// them there and computes there).
 class AdamW {
  public:
   AdamW(Parameters& parameters, const RunConfig::Optimizer& options);

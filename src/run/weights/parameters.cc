@@ -18,6 +18,7 @@
 #include "paradyse/run/weights.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/device/cores.h"
+#include "src/run/memory/host_store.h"
 #include "src/run/weights/normal.h"
 #include "src/run/weights/safetensors.h"
 
@@ -43,7 +44,7 @@ Parameters::Parameters(
     int domain_rank,
     ParameterTypes types,
     bool gradients,
-    bool masters,
+    Masters masters,
     c10::Device device)
     : model_(model), domain_(domain), domain_rank_(domain_rank), types_(types), device_(device) {
   const auto make = [&](std::vector<std::int64_t> sizes, bool gradient) {
@@ -54,9 +55,10 @@ Parameters::Parameters(
         at::TensorOptions().dtype(gradient ? types.gradient : types.weight).device(device);
     return gradient ? at::zeros(sizes, options) : at::empty(sizes, options);
   };
+  const bool narrow = masters != Masters::none && types.weight != types.gradient;
   const auto make_master = [&](const at::Tensor& weight) {
     const MemoryScope scope(Category::optimizer, "master weights");
-    return masters && types.weight != types.gradient
+    return narrow && masters == Masters::on_device
                ? at::empty(weight.sizes(), weight.options().dtype(types.gradient))
                : weight;
   };
@@ -86,6 +88,42 @@ Parameters::Parameters(
     }
     parts_.push_back(std::move(part));
   }
+  if (narrow && masters == Masters::on_host) {
+    put_masters_on_host();
+  }
+}
+
+// All in one place, and each weight's own piece of it.
+void Parameters::put_masters_on_host() {
+  std::int64_t elements = 0;
+  const auto each = [&](auto&& take) {
+    for (PartParameters& part : parts_) {
+      const bool tied = !part.weights.matrices.empty() && part.weights.matrices.front().tied;
+      if (part.stack.defined() && !tied) {
+        take(part.stack_master);
+      }
+      for (at::Tensor& master : part.vector_masters) {
+        take(master);
+      }
+      if (tied) {
+        part.stack_master = parts_.front().stack_master;
+      }
+    }
+  };
+  each([&](const at::Tensor& weight) { elements += weight.numel(); });
+  if (elements == 0) {
+    return;
+  }
+  const at::Tensor all = host_zeros(
+      elements,
+      at::TensorOptions().dtype(types_.gradient).device(device_),
+      "float32 masters of the weights");
+  std::int64_t begin = 0;
+  each([&](at::Tensor& master) {
+    const std::int64_t size = master.numel();
+    master = all.narrow(0, begin, size).view(master.sizes());
+    begin += size;
+  });
 }
 
 void Parameters::zero_gradients() {
@@ -282,7 +320,7 @@ void Parameters::initialize(std::uint64_t seed) {
             .distribution = vector.begin};
         std::vector<float> numbers(idx(vector.size));
         draws.fill(0, std::span(numbers));
-        part.vector_masters[v].add_(at::tensor(numbers).to(device_));
+        part.vector_masters[v].add_(at::tensor(numbers).to(part.vector_masters[v].device()));
       }
     }
     const auto& matrices = part.weights.matrices;

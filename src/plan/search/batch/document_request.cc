@@ -18,6 +18,7 @@ PlanningTask planning_task(const DocumentRequest& request) {
   task.model = request.model;
   task.ranks = request.ranks;
   task.precision = precision_of(request.dtype);
+  task.precision.optimizer_on_host = request.optimizer_offload;
   task.memory_per_rank = request.memory_per_rank;
   task.offload = request.offload;
   task.attention = named(request.attention);

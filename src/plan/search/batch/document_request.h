@@ -19,6 +19,7 @@ struct DocumentRequest {
   std::string mlp = "auto";        // or a weight mode: mlp_strategy()
   std::string recompute = "auto";  // or a level
   bool offload = false;
+  bool optimizer_offload = false;
   std::int64_t memory_per_rank = 0;  // bytes; 0: no limit
   std::string planner = "exact";     // layer_planners()
 };
