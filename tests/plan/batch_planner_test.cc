@@ -332,8 +332,9 @@ TEST(GroupCosts, OfASizeAreThoseOfAPlanWithSuchGroups) {
 TEST(PlanPrediction, TakesTheSlowestGroupOrTheCores) {
   const PlanningTask t = task(4);
   const Correction correction;
+  const RankSpeeds speeds;
   GroupCosts costs(t, correction);
-  const PlanPrediction prediction(t, correction, costs);
+  const PlanPrediction prediction(t, correction, speeds, costs);
   EXPECT_DOUBLE_EQ(prediction.wall_seconds({{4, 3.0}}), 3.0);
   EXPECT_DOUBLE_EQ(prediction.wall_seconds({{1, 3.0}, {1, 1.0}}), 3.0);
   EXPECT_DOUBLE_EQ(prediction.wall_seconds({{1, 3.0}, {1, 3.0}, {1, 3.0}, {1, 1.0}}), 5.0);
@@ -351,7 +352,7 @@ TEST(PlanPrediction, TakesTheSlowestGroupOrTheCores) {
        .predicted = {}}};
   const TextShape m = model();
   ASSERT_THAT(problems(plan, {.model = m}), testing::IsEmpty());
-  PlanPrediction(t, correction, costs).predict(plan);
+  PlanPrediction(t, correction, speeds, costs).predict(plan);
   std::vector<GroupSeconds> groups;
   for (const PlanGroup& group : plan.micro_batches[0].groups) {
     EXPECT_GT(*group.predicted.seconds, 0);
@@ -368,11 +369,12 @@ TEST(PlanPrediction, CountsTheTilesOfTheModel) {
   shape.vocab = 3 * Tiles().vocabulary;
   t.model = shape;
   const Correction correction;
+  const RankSpeeds speeds;
   std::vector<std::int64_t> totals;
   for (const Tiles tiles : {Tiles{}, gpu_tiles(t.model, 4)}) {
     t.model = with_tiles(t.model, tiles);
     GroupCosts costs(t, correction);
-    PlanPrediction prediction(t, correction, costs);
+    PlanPrediction prediction(t, correction, speeds, costs);
     const std::vector<LayerChoice> layers(3, text_layer("UlyssesZ"));
     Plan plan = uniform_plan(t.model, {600}, 2, layers);
     plan.messages = {};

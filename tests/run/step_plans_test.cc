@@ -209,7 +209,7 @@ TEST_F(StepPlansTest, APlanKnowsWhatWasKnownWhenItWasAskedFor) {
   std::vector<BatchPlanner::Learned> known = {plans.learned()};  // [steps that are over]
   for (const std::size_t step : {0U, 1U, 2U}) {
     const Plan plan = plans.take(step).plan;
-    plans.took(plan, twice(plan));
+    plans.took(step, plan, twice(plan), {});
     known.push_back(plans.learned());
     EXPECT_NE(known.back(), known[step]);
   }
@@ -226,6 +226,34 @@ TEST_F(StepPlansTest, APlanKnowsWhatWasKnownWhenItWasAskedFor) {
   EXPECT_EQ(found.at(lengths_[3]), known[1]);
   EXPECT_EQ(found.at(lengths_[4]), known[2]);
   EXPECT_EQ(found.at(lengths_[5]), known[3]);
+}
+
+// A slow rank is named; plans give it less where steps correct them, and go on as before elsewhere.
+TEST_F(StepPlansTest, ASlowRankIsNamed) {
+  for (const bool correct : {true, false}) {
+    SCOPED_TRACE(correct);
+    StepPlans::Options wanted = options();
+    wanted.correct = correct;
+    std::vector<std::string> notes;
+    wanted.note = [&](const std::string& line) { notes.push_back(line); };
+    StepPlans plans(planners(), wanted);
+    gate_.let(Gate::kAll);
+    const Plan plan = plans.take(0).plan;
+    std::vector<double> computed = planners().fallback->work_of_ranks(plan);
+    ASSERT_GE(computed.size(), 2U);
+    ASSERT_GT(computed.back(), 0);
+    computed.back() *= 2;
+    for (std::size_t step = 0; step < 9; ++step) {
+      plans.took(step, plan, {}, computed);
+    }
+    ASSERT_THAT(notes, testing::SizeIs(1));
+    EXPECT_THAT(
+        notes[0],
+        testing::AllOf(
+            testing::HasSubstr("step 5: rank 2 computes at 0.50 times the speed of the others"),
+            testing::HasSubstr(correct ? "plans go by it" : "plans go on as before")));
+    EXPECT_EQ(plans.learned().speeds.empty(), !correct);
+  }
 }
 
 // What a lack of memory teaches holds for the plans that were asked for before it, too.

@@ -12,6 +12,7 @@
 #include "paradyse/plan/correction.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/planning_task.h"
+#include "paradyse/plan/rank_speeds.h"
 
 namespace paradyse {
 
@@ -55,18 +56,22 @@ class BatchPlanner {
   // when the machine has changed.  A group that waits for a slower one tells nothing of itself.
   using RankSeconds = std::vector<std::vector<double>>;  // [micro-batch][world rank]
   std::optional<std::string> observe(const Plan& plan, const RankSeconds& seconds);
+  // [world rank] Seconds that it computes for a plan by the closed form, alone on a core: what
+  // RankSpeeds holds measured ones against.
+  [[nodiscard]] std::vector<double> work_of_ranks(const Plan& plan);
 
   // After `plan` ran out of memory in spite of what was counted: a plan for the same documents that
   // is held to 95 % of what its fullest micro-batch was to take, as are all plans for such lengths
   // from now on (but where none would fit that).  Nothing when none fits that.
   std::optional<Plan> leaner(const Plan& plan);
 
-  // What it has learned in a run, for the run that goes on from a checkpoint: of observe(),
-  // and bytes that leaner() holds plans to, by log2 of the tokens.
+  // What it has learned in a run, for the run that goes on from a checkpoint: of observe(), the
+  // speeds of ranks, and bytes that leaner() holds plans to, by log2 of the tokens.
   struct Learned {
     Correction::Ratios ratios = {};
     double machine = 1;  // its factor: Correction::machine()
     std::map<int, std::int64_t> caps = {};
+    RankSpeeds::Ratios speeds = {};  // of ranks: RankSpeeds::ratios()
 
     friend bool operator==(const Learned&, const Learned&) = default;
   };

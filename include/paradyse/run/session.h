@@ -71,6 +71,9 @@ struct BatchResult {
   // Of these, inside operations of its weight domain: sending, and waiting for slower ranks of it.
   // The last has what is exchanged once a step, too, where weights are whole during it.
   std::vector<double> domain_seconds;
+  // Of all of them outside operations of any kind; 0 on devices whose work the host does not wait
+  // for.
+  double computed_seconds = 0;
   double switching_seconds = 0;     // of this rank: agreeing on the plan and having its programs
   std::int64_t programs_built = 0;  // of this rank: the others it still had
   std::string plan_sha256;          // hash() of the plan

@@ -195,13 +195,16 @@ RankSession::State::Played RankSession::State::play(
                                 parameters.model().masked_lm);
   tokens.dropout_seed = batch.dropout_seed;
   tokens.predictions = std::move(predictions);
-  DomainSeconds domain_seconds;
-  ObservedCommunicators timed(communicators, domain_seconds);
+  OperationSeconds domain_seconds;
+  ObservedCommunicators of_domain(communicators, domain_seconds);
+  OperationSeconds group_seconds;
+  ObservedCommunicators of_group(communicators, group_seconds);
   const std::vector<int> alone = {communicators.rank()};
   const RankContext context{
       .seat = place.seat,
-      .group = &communicators.group(group.ranks),
-      .domain = &timed.group(whole_weights(plan) ? alone : domain_ranks),
+      .group = options.device.is_cpu() ? &of_group.group(group.ranks)
+                                       : &communicators.group(group.ranks),
+      .domain = &of_domain.group(whole_weights(plan) ? alone : domain_ranks),
       .memory = &memory,
       .kernels = &kernels,
       .trace = options.trace,
@@ -218,11 +221,12 @@ RankSession::State::Played RankSession::State::play(
       backward);
   HostRead losses(result.losses);
   return {
-      .group = place.group,
+      .of_group = place.group,
       .tokens = std::move(tokens),
       .result = std::move(result),
       .losses = std::move(losses),
-      .domain = std::move(domain_seconds)};
+      .domain = std::move(domain_seconds),
+      .group = std::move(group_seconds)};
 }
 
 BatchResult RankSession::play(
@@ -299,10 +303,14 @@ BatchResult RankSession::play(
   for (std::size_t m = 0; m < played.size(); ++m) {
     RankSession::State::Played& one = played[m];
     result.micro_batch_seconds.push_back(one.whole.seconds());
+    if (state_->options.device.is_cpu()) {
+      result.computed_seconds +=
+          one.whole.seconds() - one.domain.seconds() - one.group.seconds();
+    }
     result.domain_seconds.push_back(
         one.domain.seconds() + (whole_step && m + 1 == played.size() ? of_step.seconds() : 0));
     const LossSums of = loss_sums(one.tokens, one.losses.get(), one.result.numbers_a_row);
-    const std::vector<std::int64_t>& documents = plan.micro_batches[m].groups[one.group].documents;
+    const std::vector<std::int64_t>& documents = plan.micro_batches[m].groups[one.of_group].documents;
     for (std::size_t d = 0; d < documents.size(); ++d) {
       data[documents[d]] += of.losses[d];
       data[count + documents[d]] += static_cast<double>(of.counts[d]);

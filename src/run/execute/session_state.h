@@ -12,7 +12,7 @@
 #include "src/run/device/device.h"
 #include "src/run/device/host_copies.h"
 #include "src/run/device/stopwatch.h"
-#include "src/run/execute/domain_seconds.h"
+#include "src/run/execute/operation_seconds.h"
 #include "src/run/execute/kept_programs.h"
 #include "src/run/execute/whole_weights.h"
 #include "src/run/ops/rank_context.h"
@@ -34,12 +34,13 @@ struct RankSession::State {
 
   // This rank's part of a micro-batch; `first_tokens`: of every document in the batch.
   struct Played {
-    std::size_t group = 0;
+    std::size_t of_group = 0;  // index
     MicroBatch tokens;
     MicroBatchResult result;
     HostRead losses;  // of the result
     Stopwatch whole = {};
-    DomainSeconds domain = {};
+    OperationSeconds domain = {};
+    OperationSeconds group = {};  // where the host waits for them
   };
   Played play(
       const Plan& plan,

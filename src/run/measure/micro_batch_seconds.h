@@ -14,6 +14,7 @@ struct RankNumbers {
   std::int64_t peak_bytes = 0;                           // of the fullest
   std::vector<std::vector<double>> rank_seconds = {};    // [micro-batch][world rank]
   std::vector<std::vector<double>> domain_seconds = {};  // the same: BatchResult::domain_seconds
+  std::vector<double> computed_seconds = {};             // [world rank] the same
 
   // [micro-batch] The mean over the ranks.
   [[nodiscard]] std::vector<double> mean_seconds() const {
@@ -43,7 +44,8 @@ struct RankNumbers {
 
 // Every rank of the session's world calls this and has the numbers of all.
 inline RankNumbers numbers_of_ranks(const BatchResult& batch, RankSession& session) {
-  std::vector<std::int64_t> mine = {session.memory().peak_bytes()};
+  std::vector<std::int64_t> mine = {
+      session.memory().peak_bytes(), static_cast<std::int64_t>(batch.computed_seconds * 1e9)};
   for (const auto* seconds : {&batch.micro_batch_seconds, &batch.domain_seconds}) {
     for (const double of_micro_batch : *seconds) {
       mine.push_back(static_cast<std::int64_t>(of_micro_batch * 1e9));
@@ -55,10 +57,11 @@ inline RankNumbers numbers_of_ranks(const BatchResult& batch, RankSession& sessi
   numbers.domain_seconds.resize(micro_batches);
   for (const auto& of_rank : gather(mine, session.world())) {
     numbers.peak_bytes = std::max(numbers.peak_bytes, of_rank[0]);
+    const auto seconds = [&](std::size_t at) { return static_cast<double>(of_rank[at]) * 1e-9; };
+    numbers.computed_seconds.push_back(seconds(1));
     for (std::size_t m = 0; m < micro_batches; ++m) {
-      const auto seconds = [&](std::size_t at) { return static_cast<double>(of_rank[at]) * 1e-9; };
-      numbers.rank_seconds[m].push_back(seconds(1 + m));
-      numbers.domain_seconds[m].push_back(seconds(1 + micro_batches + m));
+      numbers.rank_seconds[m].push_back(seconds(2 + m));
+      numbers.domain_seconds[m].push_back(seconds(2 + micro_batches + m));
     }
   }
   return numbers;

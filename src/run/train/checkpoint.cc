@@ -154,7 +154,11 @@ json json_of(const BatchPlanner::Learned& learned) {
   for (const auto& [of, bytes] : learned.caps) {
     caps.push_back({{"log2_tokens", of}, {"bytes", bytes}});
   }
-  return {{"ratios", ratios}, {"machine", learned.machine}, {"caps", caps}};
+  return {
+      {"ratios", ratios},
+      {"machine", learned.machine},
+      {"caps", caps},
+      {"speeds", learned.speeds}};
 }
 
 // Older ones do not say of which groups: there were those of all ranks, and single ranks for what
@@ -178,6 +182,9 @@ BatchPlanner::Learned learned_from(const json& from, int ranks) {
   learned.machine = from.value("machine", 1.0);  // older ones know none
   for (const auto& of : from.at("caps")) {
     learned.caps[of.at("log2_tokens")] = of.at("bytes");
+  }
+  if (from.contains("speeds") && std::ssize(from.at("speeds")) == ranks) {
+    learned.speeds = from.at("speeds").get<RankSpeeds::Ratios>();
   }
   return learned;
 }

@@ -130,13 +130,33 @@ std::optional<Plan> StepPlans::leaner(std::size_t step, const Step& planned) {
   return less;
 }
 
-void StepPlans::took(const Plan& plan, const BatchPlanner::RankSeconds& seconds) {
-  if (!options_.correct || given()) {
-    return;
-  }
-  if (const auto changed = planners_.fallback->observe(plan, seconds)) {
+void StepPlans::took(
+    std::size_t step,
+    const Plan& plan,
+    const BatchPlanner::RankSeconds& seconds,
+    const std::vector<double>& computed_seconds) {
+  const bool learns = options_.correct && !given();
+  if (const auto changed = learns ? planners_.fallback->observe(plan, seconds) : std::nullopt) {
     options_.note(*changed);
   }
+  if (!speeds_.observe(computed_seconds, planners_.fallback->work_of_ranks(plan))) {
+    return;
+  }
+  const char* const so =
+      learns ? "plans go by it"
+             : "plans go on as before; with measured costs (costs.file = \"measure\") and "
+               "costs.correct = true they go by it";
+  options_.note(fmt::format("step {}: {}: {}", step + 1, speeds_.said(), so));
+  if (learns) {
+    BatchPlanner::Learned learned = planners_.fallback->learned();
+    learned.speeds = speeds_.ratios();
+    planners_.fallback->learn(learned);
+  }
+}
+
+void StepPlans::learn(const BatchPlanner::Learned& learned) {
+  planners_.fallback->learn(learned);
+  speeds_.learn(learned.speeds);
 }
 
 BatchPlanner& StepPlans::planner() {

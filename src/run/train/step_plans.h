@@ -64,13 +64,17 @@ class StepPlans {
   // Instead of one that ran out of memory in spite of what was counted; nothing when none needs
   // less.
   std::optional<Plan> leaner(std::size_t step, const Step& planned);
-  // What every rank took for the plan's micro-batches; what is learned counts from the next plan
-  // that is asked for.
-  void took(const Plan& plan, const BatchPlanner::RankSeconds& seconds);
+  // What every rank took for the plan's micro-batches, and how long it computed of that; what is
+  // learned counts from the next plan that is asked for.
+  void took(
+      std::size_t step,
+      const Plan& plan,
+      const BatchPlanner::RankSeconds& seconds,
+      const std::vector<double>& computed_seconds);
 
   // What was learned so far, and in its place what another run did.
   [[nodiscard]] BatchPlanner::Learned learned() const { return planners_.fallback->learned(); }
-  void learn(const BatchPlanner::Learned& learned) { planners_.fallback->learn(learned); }
+  void learn(const BatchPlanner::Learned& learned);
   // The planner of fallbacks, which knows all that was learned, where documents are planned.
   DocumentPlanner* documents() { return planners_.documents; }
 
@@ -93,6 +97,7 @@ class StepPlans {
   std::optional<Plan> plan_;         // that of Options::plan, once it was read
   std::optional<std::size_t> next_;  // step to be asked for; none: of the one that is taken
   bool told_ = false;                // that a plan was late
+  RankSpeeds speeds_;                // of the ranks, by which plans go where steps correct them
 };
 
 // `make`: the planner of the run's steps.

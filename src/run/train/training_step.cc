@@ -269,7 +269,8 @@ std::optional<StepReport> train_step(
   }
   StepReport report =
       step_report(run, step, played, updated, rest.seconds(), numbers, std::move(allocator));
-  run.plans.took(played.planned.plan, numbers.rank_seconds);
+  run.plans.took(
+      idx(step.step), played.planned.plan, numbers.rank_seconds, numbers.computed_seconds);
   return report;
 }
 

@@ -85,13 +85,23 @@ std::optional<Plan> BatchPlanner::leaner(const Plan& plan) {
 BatchPlanner::Learned BatchPlanner::learned() const {
   const Correction& correction = planning().correction();
   return {
-      .ratios = correction.ratios(), .machine = correction.machine(), .caps = planning().held_to()};
+      .ratios = correction.ratios(),
+      .machine = correction.machine(),
+      .caps = planning().held_to(),
+      .speeds = planning().speeds().ratios()};
 }
 
 void BatchPlanner::learn(const Learned& learned) {
   planning().correction().learn(learned.ratios, learned.machine);
   planning().hold_to(learned.caps);
+  if (learned.speeds.empty() || std::ssize(learned.speeds) == task().ranks) {
+    planning().speeds().learn(learned.speeds);  // else they are of other ranks
+  }
   plans_.clear();
+}
+
+std::vector<double> BatchPlanner::work_of_ranks(const Plan& plan) {
+  return planning().prediction().work_of_ranks(plan);
 }
 
 std::optional<std::string> BatchPlanner::observe(const Plan& plan, const RankSeconds& seconds) {

@@ -50,6 +50,13 @@ struct Way {
   double total = 0;             // of all documents
 };
 
+// 1 for none.
+double mean_of(const std::vector<double>& speeds) {
+  return speeds.empty() ? 1
+                        : std::accumulate(speeds.begin(), speeds.end(), 0.0) /
+                              static_cast<double>(speeds.size());
+}
+
 class Groups {
  public:
   Groups(DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps)
@@ -169,15 +176,44 @@ class Groups {
       least = std::min(least, way->once);
     }
     task.micro_batch_seconds = least;
-    for (const Way* way : ways) {
+    const auto add = [&](const Way& way, int pool, double speed, double price) {
       task.types.push_back(
-          {.name = std::to_string(way->ranks) + " ranks",
-           .ranks = way->ranks,
+          {.name = std::to_string(way.ranks) + " ranks",
+           .ranks = way.ranks,
            .capacity = std::max(
                std::int64_t{1},
-               static_cast<std::int64_t>(room * static_cast<double>(way->capacity))),
-           .fixed_seconds = way->once - least});
-      task.seconds.insert(task.seconds.end(), way->seconds.begin(), way->seconds.end());
+               static_cast<std::int64_t>(room * static_cast<double>(way.capacity))),
+           .fixed_seconds = way.once - least,
+           .pool = pool,
+           .price = price});
+      for (const double seconds : way.seconds) {
+        task.seconds.push_back(seconds / speed);
+      }
+    };
+    // Groups that lie anywhere are as fast as the slowest rank; that of all ranks is cut by speed.
+    const std::vector<double>& speeds = documents_.speeds().speeds();
+    const double mean = mean_of(speeds);
+    for (const Way* way : ways) {
+      add(*way,
+          -1,
+          speeds.empty()             ? 1
+          : way->ranks == task.ranks ? mean
+                                     : std::ranges::min(speeds),
+          1);
+    }
+    // Runs of ranks of one speed.
+    for (std::size_t r = 0; r < speeds.size();) {
+      const std::size_t begin = r;
+      while (r < speeds.size() && speeds[r] == speeds[begin]) {
+        ++r;
+      }
+      const auto pool = static_cast<int>(task.pools.size());
+      task.pools.push_back(static_cast<int>(r - begin));
+      for (const Way* way : ways) {
+        if (way->ranks <= task.pools.back()) {
+          add(*way, pool, speeds[begin], speeds[begin] / mean);
+        }
+      }
     }
     return task;
   }

@@ -25,8 +25,13 @@ std::size_t FoldedGroups::Hash::operator()(const Key& key) const {
   return hash ^ (hash >> 32);
 }
 
-const FoldedGroup& FoldedGroups::of(const GroupTask& group, const std::vector<Seat>& seats) {
-  Key key{.group = group, .domain_ranks = {}, .across_nodes = seats.front().across_nodes};
+const FoldedGroup& FoldedGroups::of(
+    const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness) {
+  Key key{
+      .group = group,
+      .domain_ranks = {},
+      .across_nodes = seats.front().across_nodes,
+      .slowness = slowness};
   Messages& messages = key.group.messages;
   if (group.weight_domain == 1) {
     messages = {.overlap = messages.overlap && group.ranks > 1};
@@ -42,7 +47,7 @@ const FoldedGroup& FoldedGroups::of(const GroupTask& group, const std::vector<Se
   if (known_.size() >= kKept) {
     known_.clear();
   }
-  FoldedGroup folded = fold_(key.group, seats);
+  FoldedGroup folded = fold_(key.group, seats, slowness);
   return known_.emplace(std::move(key), std::move(folded)).first->second;
 }
 

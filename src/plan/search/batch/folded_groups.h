@@ -26,11 +26,15 @@ struct FoldedGroup {
 
 class FoldedGroups {
  public:
-  using Fold = std::function<FoldedGroup(const GroupTask& group, const std::vector<Seat>& seats)>;
+  // [rank of a group] How many times as long as the others it computes; empty: as long.
+  using Slowness = std::vector<double>;
+  using Fold = std::function<FoldedGroup(
+      const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness)>;
   explicit FoldedGroups(Fold fold) : fold_(std::move(fold)) {}
 
   // Valid until the next call.
-  const FoldedGroup& of(const GroupTask& group, const std::vector<Seat>& seats);
+  const FoldedGroup& of(
+      const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness = {});
 
  private:
   // What its fold depends on: where a group gathers from nobody, not on its places in a sharding
@@ -39,6 +43,7 @@ class FoldedGroups {
     GroupTask group;
     std::vector<int> domain_ranks;
     bool across_nodes = false;
+    Slowness slowness;
 
     friend bool operator==(const Key&, const Key&) = default;
   };

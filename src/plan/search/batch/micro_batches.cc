@@ -45,6 +45,25 @@ Plan empty_plan(
   return plan;
 }
 
+void cut_by_speed(const std::vector<double>& speeds, Plan& plan) {
+  for (PlanMicroBatch& micro : plan.micro_batches) {
+    for (PlanGroup& group : micro.groups) {
+      group.shares.clear();
+      if (speeds.empty() || !group.mesh.empty()) {
+        continue;
+      }
+      std::vector<double> shares;
+      shares.reserve(group.ranks.size());
+      for (const int rank : group.ranks) {
+        shares.push_back(speeds[idx(rank)]);
+      }
+      if (std::ranges::adjacent_find(shares, std::not_equal_to()) != shares.end()) {
+        group.shares = std::move(shares);
+      }
+    }
+  }
+}
+
 bool all_fit(const Planning& planning, const Plan& plan, Caps caps) {
   return std::ranges::all_of(plan.micro_batches, [&](const PlanMicroBatch& micro) {
     return std::ranges::all_of(micro.groups, [&](const PlanGroup& group) {
@@ -125,7 +144,10 @@ double until_last_rank(const Plan& plan) {
   return std::ranges::max(clocks);
 }
 
-bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
+namespace {
+
+bool fits_cut_by(const std::vector<double>& speeds, Planning& planning, Plan& plan, Caps caps) {
+  cut_by_speed(speeds, plan);
   const PlanningTask& task = planning.task();
   const std::int64_t memory = task.training ? task.memory_per_rank : 0;  // else nothing to keep for
   const auto fits = [&] {
@@ -140,6 +162,7 @@ bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
     });
     Plan spread = plan;
     if (found && spread_over_ranks(spread)) {
+      cut_by_speed(speeds, spread);
       planning.prediction().predict(spread);
       if (spread.predicted.seconds < plan.predicted.seconds && all_fit(planning, spread, caps)) {
         plan = std::move(spread);
@@ -148,6 +171,22 @@ bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
     return found;
   }
   return let_messages_travel(plan, memory, fits);
+}
+
+}  // namespace
+
+bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
+  const std::vector<double>& speeds = planning.speeds().speeds();
+  Plan uneven = plan;
+  const bool even_fits = fits_cut_by({}, planning, plan, caps);
+  if (speeds.empty() || planning.task().model.of_samples()) {
+    return even_fits;
+  }
+  const bool fits = fits_cut_by(speeds, planning, uneven, caps);
+  if (fits && (!even_fits || uneven.predicted.seconds < plan.predicted.seconds)) {
+    plan = std::move(uneven);
+  }
+  return fits || even_fits;
 }
 
 }  // namespace paradyse

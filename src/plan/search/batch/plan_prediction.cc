@@ -1,6 +1,7 @@
 #include "src/plan/search/batch/plan_prediction.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "paradyse/plan/index.h"
@@ -31,6 +32,45 @@ double seconds_over(const NodeLinks& links, const std::vector<SentOnce>& sent) {
   return slowest;
 }
 
+// What a rank computes itself.
+constexpr std::array kComputed = {
+    Amounts::matmul_flops, Amounts::attention_flops, Amounts::touched_bytes, Amounts::calls};
+
+void slow_down(PartWork& work, double times) {
+  for (Amounts& phase : work.phases) {
+    for (const Amounts::Of amount : kComputed) {
+      phase.values[amount] *= times;
+    }
+  }
+}
+
+double computing_seconds(const PartWork& work, const MachineNumbers& machine) {
+  double sum = 0;
+  for (const Amounts& phase : work.phases) {
+    sum += phase.values[Amounts::matmul_flops] / machine.matmul_flops_per_second +
+           phase.values[Amounts::attention_flops] / machine.attention_flops_per_second +
+           phase.values[Amounts::touched_bytes] / machine.touched_bytes_per_second +
+           phase.values[Amounts::calls] * machine.call_seconds;
+  }
+  return sum;
+}
+
+// Beside a group whose ranks are alike, all it takes being computing: of even cuts its slowest
+// rank's time, of cuts by shares what is left of their speeds.
+double times_as_long(const std::vector<double>& slowness, bool by_shares) {
+  if (slowness.empty()) {
+    return 1;
+  }
+  if (!by_shares) {
+    return std::ranges::max(slowness);
+  }
+  double speeds = 0;
+  for (const double times : slowness) {
+    speeds += 1 / times;
+  }
+  return static_cast<double>(slowness.size()) / speeds;
+}
+
 const LayerChoice& choice_of(const LayerRuns& program, std::int64_t layer) {
   auto run = program.begin();
   for (; layer >= run->layers; ++run) {
@@ -42,16 +82,21 @@ const LayerChoice& choice_of(const LayerRuns& program, std::int64_t layer) {
 }  // namespace
 
 PlanPrediction::PlanPrediction(
-    const PlanningTask& task, const Correction& correction, GroupCosts& costs)
+    const PlanningTask& task,
+    const Correction& correction,
+    const RankSpeeds& speeds,
+    GroupCosts& costs)
     : task_(task),
       correction_(correction),
+      speeds_(speeds),
       model_(task.model),
       seconds_(seconds_of(task, task.domain())),
       whole_seconds_(seconds_of(task, 0)),
       costs_(costs),
-      folded_([this](const GroupTask& group, const std::vector<Seat>& seats) {
-        return fold(group, seats);
-      }) {}
+      folded_(
+          [this](const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness) {
+            return fold(group, seats, slowness);
+          }) {}
 
 // Of cores: a group of more ranks than cores has waited for those already.
 double PlanPrediction::busy_seconds(const GroupSeconds& group) const {
@@ -70,7 +115,7 @@ double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) con
 }
 
 PlanPrediction::Parts& PlanPrediction::parts_of(
-    const GroupTask& group, const std::vector<Seat>& seats) {
+    const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness) {
   GroupTask any_layers = group;
   any_layers.layers.clear();
   const auto same_seat = [&](const Seat& a, const Seat& b) {
@@ -78,7 +123,8 @@ PlanPrediction::Parts& PlanPrediction::parts_of(
            (group.weight_domain == 1 || a.domain_rank == b.domain_rank);
   };
   const auto known = std::ranges::find_if(parts_, [&](const Parts& one) {
-    return one.group == any_layers && std::ranges::equal(one.seats, seats, same_seat);
+    return one.group == any_layers && one.slowness == slowness &&
+           std::ranges::equal(one.seats, seats, same_seat);
   });
   if (known != parts_.end()) {
     return *known;
@@ -86,12 +132,17 @@ PlanPrediction::Parts& PlanPrediction::parts_of(
   if (parts_.size() == kGroupsKept) {
     parts_.pop_front();
   }
-  return parts_.emplace_back(
-      Parts{.group = std::move(any_layers), .seats = seats, .built = {}, .seconds = {}});
+  return parts_.emplace_back(Parts{
+      .group = std::move(any_layers),
+      .seats = seats,
+      .slowness = slowness,
+      .built = {},
+      .seconds = {}});
 }
 
-FoldedGroup PlanPrediction::fold(const GroupTask& group, const std::vector<Seat>& seats) {
-  Parts& known = parts_of(group, seats);
+FoldedGroup PlanPrediction::fold(
+    const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness) {
+  Parts& known = parts_of(group, seats, slowness);
   const Timeline parts = group.tiles == model_.tiles() ? timeline(group, model_, known.built)
                                                        : timeline(group, model_);
   FoldedGroup folded{.domain = parts.front().program().domain};
@@ -104,7 +155,7 @@ FoldedGroup PlanPrediction::fold(const GroupTask& group, const std::vector<Seat>
       const bool of_layer = part.weights >= 0 && part.layer >= 0;  // a move is in no model
       const auto [seconds, fresh] = known.seconds.try_emplace(body);
       if (fresh) {
-        seconds->second = {part.body, part_seconds(part, seats)};
+        seconds->second = {part.body, part_seconds(part, seats, slowness)};
       }
       folded.parts.push_back(
           {.layer = of_layer ? part.layer : -1,
@@ -132,8 +183,8 @@ const std::vector<std::int64_t>& PlanPrediction::static_bytes(bool whole) {
 }
 
 PredictedBytes PlanPrediction::fullest_rank(
-    const GroupTask& group, const std::vector<Seat>& seats) {
-  const FoldedGroup& folded = folded_.of(group, seats);
+    const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness) {
+  const FoldedGroup& folded = folded_.of(group, seats, slowness);
   const std::vector<std::int64_t>& all_time = static_bytes(folded.domain < task_.domain());
   PredictedBytes fullest;
   for (std::size_t i = 0; i < seats.size(); ++i) {
@@ -183,8 +234,9 @@ void PlanPrediction::predict(Plan& plan, bool hoped) {
     for (PlanGroup& group : micro.groups) {
       const GroupTask of_group = group_task(plan, group, task_.training);
       const std::vector<Seat> seats = seats_of(plan, group, task_.on_a_node());
-      group.predicted.bytes = fullest_rank(of_group, seats);
-      group.predicted.seconds = group_seconds(of_group, seats, correction_, hoped);
+      const Slowness slowness = slowness_of(group);
+      group.predicted.bytes = fullest_rank(of_group, seats, slowness);
+      group.predicted.seconds = group_seconds(of_group, seats, slowness, correction_, hoped);
       groups.push_back(
           {.ranks = static_cast<int>(group.ranks.size()), .seconds = *group.predicted.seconds});
     }
@@ -260,6 +312,7 @@ double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatc
          .seconds = group_seconds(
              group_task(plan, group, task_.training),
              seats_of(plan, group, task_.on_a_node()),
+             slowness_of(group),
              none,
              /*hoped=*/false)});
   }
@@ -270,6 +323,7 @@ double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatc
 double PlanPrediction::group_seconds(
     const GroupTask& group,
     const std::vector<Seat>& seats,
+    const Slowness& slowness,
     const Correction& correction,
     bool hoped) {
   const auto ranks = static_cast<int>(seats.size());
@@ -297,9 +351,9 @@ double PlanPrediction::group_seconds(
       sum += static_cast<double>(run.layers) * factor_of(run.choice) *
              of_all([&](std::int64_t n) { return costs.predicted_layer(run.choice, n); });
     }
-    return sum;
+    return sum * times_as_long(slowness, !group.shares.empty());
   }
-  const FoldedGroup& folded = folded_.of(group, seats);
+  const FoldedGroup& folded = folded_.of(group, seats, slowness);
   double sum = correction.common_factor() * folded.copying;
   for (const FoldedGroup::Parts& parts : folded.parts) {
     const double factor = parts.layer < 0 ? correction.common_factor()
@@ -309,8 +363,39 @@ double PlanPrediction::group_seconds(
   return sum;
 }
 
+std::vector<double> PlanPrediction::work_of_ranks(const Plan& plan) {
+  std::vector<double> all(idx(plan.ranks));
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (const PlanGroup& group : micro.groups) {
+      const GroupTimeline built = group_timeline(plan, group, model_, task_.training);
+      for (const auto& [body, alike] : bodies(built.parts)) {
+        const ScheduledPart& part = built.parts[alike.front()];
+        for (std::size_t r = 0; r < group.ranks.size(); ++r) {
+          all[idx(group.ranks[r])] +=
+              static_cast<double>(alike.size()) *
+              computing_seconds(part_work(part, built.seats[r], task_.precision), task_.machine);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+PlanPrediction::Slowness PlanPrediction::slowness_of(const PlanGroup& group) const {
+  const std::vector<double>& speeds = speeds_.speeds();
+  Slowness slowness;
+  if (std::ranges::any_of(group.ranks, [&](int rank) {
+        return idx(rank) < speeds.size() && speeds[idx(rank)] < 1;
+      })) {
+    for (const int rank : group.ranks) {
+      slowness.push_back(1 / speeds[idx(rank)]);
+    }
+  }
+  return slowness;
+}
+
 double PlanPrediction::part_seconds(
-    const ScheduledPart& part, const std::vector<Seat>& seats) const {
+    const ScheduledPart& part, const std::vector<Seat>& seats, const Slowness& slowness) const {
   const std::vector<std::int64_t>& lengths = part.program().documents.lengths;
   PartQuestion question{
       .part = costed_name(part),
@@ -324,8 +409,11 @@ double PlanPrediction::part_seconds(
   }
   std::vector<PartWork> works;
   works.reserve(seats.size());
-  for (const Seat& seat : seats) {
-    works.push_back(part_work(part, seat, task_.precision));
+  for (std::size_t i = 0; i < seats.size(); ++i) {
+    PartWork& work = works.emplace_back(part_work(part, seats[i], task_.precision));
+    if (!slowness.empty()) {
+      slow_down(work, slowness[i]);
+    }
   }
   question.work = together(works, task_.machine.cores);
   return seconds_from(part.program().domain).seconds(question).total();

@@ -11,6 +11,7 @@
 
 #include "paradyse/plan/correction.h"
 #include "paradyse/plan/plan.h"
+#include "paradyse/plan/rank_speeds.h"
 #include "src/plan/cost/whole_weights.h"
 #include "src/plan/search/batch/folded_groups.h"
 #include "src/plan/search/layers/group_costs.h"
@@ -31,8 +32,12 @@ const PartChoice& learned_part(const Model& model, const LayerChoice& layer);
 
 class PlanPrediction {
  public:
-  // All three live longer.
-  PlanPrediction(const PlanningTask& task, const Correction& correction, GroupCosts& costs);
+  // All live longer.
+  PlanPrediction(
+      const PlanningTask& task,
+      const Correction& correction,
+      const RankSpeeds& speeds,
+      GroupCosts& costs);
 
   // Fills in `predicted` of the plan, its micro-batches and groups: as planners compare it, with
   // the benefit of the doubt for what was not tried; and as it is expected to run, for people.
@@ -44,15 +49,22 @@ class PlanPrediction {
   // Of a micro-batch, by the time model alone: what measurements are held against.
   [[nodiscard]] double uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro);
 
+  // [world rank] Seconds that it computes for a plan by the closed form, alone on a core.
+  [[nodiscard]] std::vector<double> work_of_ranks(const Plan& plan);
+
+  using Slowness = FoldedGroups::Slowness;
   // Forward and backward of a part on these ranks of a group, until all are done, by the time model
   // alone; copies to the host are not in it.
   [[nodiscard]] double part_seconds(
-      const ScheduledPart& part, const std::vector<Seat>& seats) const;
+      const ScheduledPart& part,
+      const std::vector<Seat>& seats,
+      const Slowness& slowness = {}) const;
   // Of a group, with what measurements taught; and of its rank that needs most.
   [[nodiscard]] double group_seconds(const GroupTask& group, const std::vector<Seat>& seats) {
-    return group_seconds(group, seats, correction_, /*hoped=*/true);
+    return group_seconds(group, seats, {}, correction_, /*hoped=*/true);
   }
-  [[nodiscard]] PredictedBytes fullest_rank(const GroupTask& group, const std::vector<Seat>& seats);
+  [[nodiscard]] PredictedBytes fullest_rank(
+      const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness = {});
   // [rank of a sharding group] static_bytes() of plans that leave weights whole, or do not.
   const std::vector<std::int64_t>& static_bytes(bool whole);
 
@@ -74,12 +86,16 @@ class PlanPrediction {
   [[nodiscard]] double whole_weights_seconds() const;
   [[nodiscard]] double seconds_by_work(const std::vector<SentOnce>& sent) const;
   [[nodiscard]] double busy_seconds(const GroupSeconds& group) const;
+  // Of the ranks of a group of a plan.
+  [[nodiscard]] Slowness slowness_of(const PlanGroup& group) const;
   double group_seconds(
       const GroupTask& group,
       const std::vector<Seat>& seats,
+      const Slowness& slowness,
       const Correction& correction,
       bool hoped);
-  FoldedGroup fold(const GroupTask& group, const std::vector<Seat>& seats);
+  FoldedGroup fold(
+      const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness);
   // Of groups that differ in layers alone.
   struct Parts {
     struct Seconds {
@@ -88,10 +104,11 @@ class PlanPrediction {
     };
     GroupTask group;
     std::vector<Seat> seats;
+    Slowness slowness;
     BuiltParts built;
     std::map<const ScheduledPart::Body*, Seconds> seconds;
   };
-  Parts& parts_of(const GroupTask& group, const std::vector<Seat>& seats);
+  Parts& parts_of(const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness);
   // Of programs that gather weights from so many ranks.
   [[nodiscard]] const TimeModel& seconds_from(int domain) const {
     return domain < task_.domain() ? *whole_seconds_ : *seconds_;
@@ -99,6 +116,7 @@ class PlanPrediction {
 
   const PlanningTask& task_;
   const Correction& correction_;
+  const RankSpeeds& speeds_;
   const Model& model_;
   std::shared_ptr<const TimeModel> seconds_;
   std::shared_ptr<const TimeModel> whole_seconds_;

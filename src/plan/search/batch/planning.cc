@@ -19,7 +19,9 @@ constexpr double kSmallShare = 0.25;
 }  // namespace
 
 Planning::Planning(PlanningTask task)
-    : task_(std::move(task)), costs_(task_, correction_), prediction_(task_, correction_, costs_) {
+    : task_(std::move(task)),
+      costs_(task_, correction_),
+      prediction_(task_, correction_, speeds_, costs_) {
   leave_weights_whole(always_whole());
 }
 
@@ -105,10 +107,11 @@ void Planning::hold_to(HeldTo bytes) {
 }
 
 bool Planning::forget_what_is_out_of_date() {
-  if (version_ == correction_.version()) {
+  const std::int64_t now = correction_.version() + speeds_.version();
+  if (version_ == now) {
     return false;
   }
-  version_ = correction_.version();
+  version_ = now;
   forget();
   return true;
 }

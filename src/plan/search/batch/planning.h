@@ -33,6 +33,9 @@ class Planning {
   PlanPrediction& prediction() { return prediction_; }
   Correction& correction() { return correction_; }
   [[nodiscard]] const Correction& correction() const { return correction_; }
+  // Of the ranks, as their steps taught.
+  RankSpeeds& speeds() { return speeds_; }
+  [[nodiscard]] const RankSpeeds& speeds() const { return speeds_; }
 
   // Of plans that gather weights for each micro-batch and plans that leave them whole while a step
   // lasts (Messages::reshard_after_backward) the faster that fits.  `make` makes what
@@ -78,13 +81,14 @@ class Planning {
 
   PlanningTask task_;
   Correction correction_;
+  RankSpeeds speeds_;
   bool whole_ = false;
   double worth_below_ = std::numeric_limits<double>::infinity();
   std::int64_t static_bytes_ = 0;
   GroupCosts costs_;
   PlanPrediction prediction_;
   HeldTo held_to_;
-  std::int64_t version_ = 0;  // of the correction that they go by
+  std::int64_t version_ = 0;  // of the correction and the speeds that they go by
 };
 
 }  // namespace paradyse

@@ -1,4 +1,4 @@
-// How long a rank is inside operations of its weight domain: sending, and waiting for slower ranks.
+// How long a rank is inside operations of a communicator: sending, and waiting for slower ranks.
 #pragma once
 
 #include "src/run/comm/observed.h"
@@ -7,7 +7,7 @@
 namespace paradyse {
 
 // Used by the thread of one rank alone.
-class DomainSeconds final : public CommunicationObserver {
+class OperationSeconds final : public CommunicationObserver {
  public:
   void enter(Moment /*moment*/, const Call& /*call*/) override { inside_.start(); }
   void leave() override { inside_.stop(); }

@@ -1,0 +1,95 @@
+#include "paradyse/plan/rank_speeds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "paradyse/plan/index.h"
+#include "src/plan/base/median.h"
+
+namespace paradyse {
+namespace {
+
+constexpr double kLittleWork = 0.2;  // of the most work of a rank
+constexpr double kSameSpeed = 0.1;   // relative: a change that is not told
+
+}  // namespace
+
+bool RankSpeeds::observe(const std::vector<double>& computed, const std::vector<double>& work) {
+  if (computed.size() != work.size() || work.empty()) {
+    return false;
+  }
+  const double most = *std::ranges::max_element(work);
+  std::vector<std::size_t> told;  // ranks
+  std::vector<double> ratios;
+  for (std::size_t r = 0; r < work.size(); ++r) {
+    if (work[r] > 0 && work[r] >= kLittleWork * most && computed[r] > 0 &&
+        std::isfinite(computed[r])) {
+      told.push_back(r);
+      ratios.push_back(computed[r] / work[r]);
+    }
+  }
+  if (told.size() < 2) {
+    return false;
+  }
+  std::vector<double> sorted = ratios;
+  std::ranges::sort(sorted);
+  const double usual = sorted[(sorted.size() - 1) / 2];  // of two the faster
+  ratios_.resize(work.size());
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    std::deque<double>& its = ratios_[told[i]];
+    its.push_back(ratios[i] / usual);
+    if (its.size() > kRemembered) {
+      its.pop_front();
+    }
+  }
+  const std::int64_t before = version_;
+  publish();
+  return version_ != before;
+}
+
+void RankSpeeds::publish() {
+  std::vector<double> now(ratios_.size(), 1.0);
+  bool moved = false;
+  for (std::size_t r = 0; r < now.size(); ++r) {
+    const double was = speeds_.size() == now.size() ? speeds_[r] : 1.0;
+    if (ratios_[r].size() >= kEnough) {
+      const double times = median({ratios_[r].begin(), ratios_[r].end()});
+      now[r] = times >= (was < 1 ? kRecovered : kSlow) ? 1 / times : 1.0;
+    }
+    moved = moved || std::abs(now[r] / was - 1) > kSameSpeed;
+  }
+  if (!moved) {
+    return;
+  }
+  const bool any = std::ranges::any_of(now, [](double speed) { return speed < 1; });
+  speeds_ = any ? std::move(now) : std::vector<double>();
+  ++version_;
+}
+
+void RankSpeeds::learn(const Ratios& ratios) {
+  if (ratios == ratios_) {
+    return;
+  }
+  ratios_ = ratios;
+  publish();
+}
+
+std::string RankSpeeds::said() const {
+  std::string slow;
+  for (std::size_t r = 0; r < speeds_.size(); ++r) {
+    if (speeds_[r] < 1) {
+      fmt::format_to(
+          std::back_inserter(slow),
+          "{}rank {} computes at {:.2f} times the speed of the others",
+          slow.empty() ? "" : ", ",
+          r,
+          speeds_[r]);
+    }
+  }
+  return slow.empty() ? "all ranks compute at the same speed again" : slow;
+}
+
+}  // namespace paradyse
