@@ -64,7 +64,8 @@ GlooOptions gloo_options(const BackendOptions& options, const Membership& member
       .kept_elsewhere = member.kept_elsewhere,
       .attempt = member.attempt,
       .interface = options.interface,
-      .deadline = local_options(options.deadline_seconds).deadline};
+      .deadline = local_options(options.deadline_seconds).deadline,
+      .patience = local_options(options.deadline_seconds).deadline};
   if (!options.rendezvous.empty()) {
     parse_rendezvous(options.rendezvous, gloo.host, gloo.port);
     gloo.kept_elsewhere = false;  // the launcher's own is somewhere else

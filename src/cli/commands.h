@@ -111,6 +111,7 @@ void add_plan_batch(CLI::App& plan, Common& common);
 void add_plan_layout(CLI::App& plan, Common& common);
 void add_profile(CLI::App& app, Common& common);
 void add_report(CLI::App& app, Common& common);
+void add_export(CLI::App& app, Common& common);
 void add_sample(CLI::App& app, Common& common);
 void add_simulate(CLI::App& app, Common& common);
 void add_launch(CLI::App& app, Common& common);

@@ -17,7 +17,20 @@ extern "C" void ask(int signal) {
   std::signal(SIGTERM, SIG_DFL);
 }
 
+std::atomic<bool> save_wished{false};
+
+extern "C" void wish_to_save(int /*signal*/) { save_wished.store(true); }
+
 }  // namespace
+
+std::atomic<bool>& save_asked() { return save_wished; }
+
+void catch_save_wishes() {
+  struct sigaction action = {};
+  action.sa_handler = wish_to_save;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+}
 
 const std::atomic<bool>& interrupted() { return interrupt_asked; }
 

@@ -13,6 +13,11 @@ const std::atomic<bool>& interrupted();
 // The exit code that says so, as shells do: 130 for SIGINT, 143 for SIGTERM; 0 where none came.
 int interrupted_code();
 
+// SIGUSR1 asks for a checkpoint after the step under way; who writes it takes the wish down.
+std::atomic<bool>& save_asked();
+// From now on, also before there is something to save: the signal would end the program.
+void catch_save_wishes();
+
 // From now on the first SIGINT or SIGTERM sets interrupted(); after it both do what they always
 // did.
 void catch_interrupts();

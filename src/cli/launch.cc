@@ -27,6 +27,7 @@ struct LaunchOptions {
   int processes = 0;
   int nodes = 1;
   int node = 0;
+  int restarts = 0;
   std::string rendezvous;
   std::string interface;
   std::vector<std::string> command;
@@ -46,17 +47,19 @@ void on_signals(void (*handler)(int)) {
   action.sa_handler = handler;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
 }
 
 // As long as it lives, signals wait: one shall not reach a process that is not yet what it will be.
 class SignalsWait {
  public:
   SignalsWait() {
-    sigset_t both;
-    sigemptyset(&both);
-    sigaddset(&both, SIGINT);
-    sigaddset(&both, SIGTERM);
-    sigprocmask(SIG_BLOCK, &both, &before_);
+    sigset_t all;
+    sigemptyset(&all);
+    sigaddset(&all, SIGINT);
+    sigaddset(&all, SIGTERM);
+    sigaddset(&all, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &all, &before_);
   }
   ~SignalsWait() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
   SignalsWait(const SignalsWait&) = delete;
@@ -108,6 +111,7 @@ pid_t start(std::vector<std::string> arguments, std::vector<std::string> variabl
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     on_signals(SIG_DFL);
+    std::signal(SIGUSR1, SIG_IGN);  // until train takes it: it would end the process
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -122,7 +126,8 @@ pid_t start(std::vector<std::string> arguments, std::vector<std::string> variabl
 
 class Ranks {
  public:
-  explicit Ranks(const LaunchOptions& options) : options_(options) {}
+  // `attempt`: how often they were started before.
+  Ranks(const LaunchOptions& options, int attempt) : options_(options), attempt_(attempt) {}
 
   ~Ranks() {  // none outlives its launcher
     signal_all(SIGKILL);
@@ -145,6 +150,9 @@ class Ranks {
           {"MASTER_ADDR", host},
           {"MASTER_PORT", std::to_string(port)},
           {"TORCHELASTIC_USE_AGENT_STORE", "True"}};  // the rendezvous is the launcher's
+      if (attempt_ > 0) {                             // ranks of another attempt do not meet these
+        changes.emplace_back("TORCHELASTIC_RESTART_COUNT", std::to_string(attempt_));
+      }
       if (!options_.interface.empty()) {
         changes.emplace_back("GLOO_SOCKET_IFNAME", options_.interface);
       }
@@ -157,11 +165,12 @@ class Ranks {
     using Clock = std::chrono::steady_clock;
     Clock::time_point failed;
     int code = kOk;
-    int forwarded = 0;
     std::size_t running = pids_.size();
     while (running > 0) {
       if (const int signal = to_forward.exchange(0); signal != 0) {
-        forwarded = signal;
+        if (signal != SIGUSR1) {
+          forwarded_ = signal;
+        }
         signal_all(signal);
       }
       int status = 0;
@@ -183,7 +192,7 @@ class Ranks {
       if (its_code != kOk && code == kOk) {
         code = its_code;
         failed = Clock::now();
-        if (WIFSIGNALED(status) && WTERMSIG(status) == forwarded) {
+        if (WIFSIGNALED(status) && WTERMSIG(status) == forwarded_) {
           continue;  // as it was asked to
         }
         report(first() + static_cast<int>(found - pids_.begin()), status);
@@ -191,6 +200,9 @@ class Ranks {
     }
     return code;
   }
+
+  // A signal that ends ranks came to the launcher.
+  [[nodiscard]] bool interrupted() const { return forwarded_ != 0; }
 
  private:
   [[nodiscard]] int first() const { return options_.node * options_.processes; }
@@ -218,10 +230,46 @@ class Ranks {
   }
 
   const LaunchOptions& options_;
+  int attempt_;
+  int forwarded_ = 0;        // the signal that was handed on last, but for SIGUSR1
   std::vector<pid_t> pids_;  // [rank of this machine]; 0: over
 };
 
+// A run that is started again has to go on, not to begin again.
+void expect_resuming(const LaunchOptions& options) {
+  if (options.restarts == 0 || options.command.front() != "train") {
+    return;
+  }
+  const bool resumes = std::ranges::any_of(options.command, [](const std::string& word) {
+    const std::string name = word.substr(0, word.find('='));
+    return name == "--auto-resume" || name == "--resume";
+  });
+  if (!resumes) {
+    throw std::invalid_argument(
+        "launch --restarts: the command starts a new run each time; add --auto-resume NAME to it, "
+        "so that it resumes the run of that name once there is a checkpoint");
+  }
+}
+
+// Until the command is through, or was interrupted, or no restart is left or will help.
+int run_attempts(const LaunchOptions& options, const std::string& host, int port) {
+  for (int attempt = 0;; ++attempt) {
+    Ranks ranks(options, attempt);
+    ranks.start_all(host, port);
+    const int code = ranks.wait_all();
+    if (code == kOk || code == kUsage || ranks.interrupted() || attempt == options.restarts) {
+      return code;
+    }
+    std::fprintf(
+        stderr,
+        "paradyse launch: starting the command again (restart %d of %d)\n",
+        attempt + 1,
+        options.restarts);
+  }
+}
+
 int run_launch(const LaunchOptions& options, const Common& /*common*/) {
+  expect_resuming(options);
   if (options.node >= options.nodes) {
     throw std::invalid_argument(fmt::format(
         "launch: --node-rank {} of --nnodes {}: nodes are numbered from 0",
@@ -253,9 +301,7 @@ int run_launch(const LaunchOptions& options, const Common& /*common*/) {
     port = rendezvous->port();
   }
   on_signals(ask_to_forward);
-  Ranks ranks(options);
-  ranks.start_all(host, port);
-  const int code = ranks.wait_all();
+  const int code = run_attempts(options, host, port);
   on_signals(SIG_DFL);
   if (rendezvous != nullptr && options.nodes > 1) {
     rendezvous->await_leaving(options.nodes * options.processes);
@@ -298,6 +344,15 @@ void add_launch(CLI::App& app, Common& common) {
       "--interface",
       options->interface,
       "Network interface (default: the one that reaches the rendezvous)");
+  command
+      ->add_option(
+          "--restarts,--max-restarts,--max_restarts",
+          options->restarts,
+          "How often the command is started again after a failure, on every machine; not after "
+          "exit "
+          "code 2 or a signal to the launcher. train needs --auto-resume with it")
+      ->transform(whole_numbers(0))
+      ->capture_default_str();
   command->add_option("command", options->command, "After --: the command and its options")
       ->required();
 }

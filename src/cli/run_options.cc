@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <stdexcept>
 #include <system_error>
 
@@ -10,6 +11,8 @@
 
 #include "src/cli/inputs.h"
 #include "src/plan/model/families.h"
+#include "src/run/train/checkpoint.h"
+#include "src/run/train/resume.h"
 
 namespace paradyse::cli {
 
@@ -126,19 +129,38 @@ void expect_files_of(
   }
 }
 
-LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::string>& settings) {
-  const std::filesystem::path file = config_of("--resume", options.resume, options);
-  LoadedConfig loaded = load_config(file, settings);
-  expect_files_of("--resume " + options.resume, file, loaded);
-  const auto ranks = static_cast<int>(loaded.config.parallel.ranks);
-  const int processes = ranks_of(backend_options(loaded.config), 0, ranks);
-  if (processes != ranks) {
-    throw std::invalid_argument(
-        "--resume " + options.resume + ": the run has " + std::to_string(ranks) + " ranks, and " +
-        std::to_string(processes) +
-        " processes were started: a run cannot yet continue with another number of ranks "
-        "(resharding)");
+// As `read` gives it; where processes are the ranks and parallel.ranks is not among the settings,
+// with their number.
+LoadedConfig with_processes(
+    std::vector<std::string> settings,
+    const std::function<LoadedConfig(const std::vector<std::string>& settings)>& read) {
+  LoadedConfig loaded = read(settings);
+  const auto ranks = std::ranges::find(loaded.entries, "parallel.ranks", &ConfigEntry::key);
+  const bool asked = ranks->origin == "--set";
+  const auto number = static_cast<int>(loaded.config.parallel.ranks);
+  const int processes = ranks_of(backend_options(loaded.config), asked ? number : 0, number);
+  if (processes != number) {
+    settings.push_back("parallel.ranks=" + std::to_string(processes));
+    loaded = read(settings);
   }
+  return loaded;
+}
+
+LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::string>& settings) {
+  const std::filesystem::path file = std::filesystem::path(options.resume) / "config.toml";
+  std::error_code error;
+  if (options.file.empty() && !std::filesystem::is_regular_file(file, error)) {
+    std::vector<std::string> saved = saved_configuration(options.resume);
+    if (!saved.empty()) {  // config.toml is gone, and the checkpoint holds all of it
+      saved.insert(saved.end(), settings.begin(), settings.end());
+      return with_processes(
+          saved, [](const std::vector<std::string>& all) { return load_config("", all); });
+    }
+  }
+  config_of("--resume", options.resume, options);
+  LoadedConfig loaded = with_processes(
+      settings, [&](const std::vector<std::string>& all) { return load_config(file, all); });
+  expect_files_of("--resume " + options.resume, file, loaded);
   return loaded;
 }
 
@@ -173,6 +195,18 @@ LoadedConfig load(const RunOptions& options) {
         "--resume continues a run, --replay starts a new run with its plans, --plan starts one "
         "with a plan file: give only one of them");
   }
+  if (!options.auto_resume.empty()) {
+    if (!options.resume.empty()) {
+      throw std::invalid_argument("--auto-resume and --resume: give only one of them");
+    }
+    settings.push_back("output.name=" + Json(options.auto_resume).dump());
+  }
+  if (options.resume_from != "newest" && options.resume.empty()) {
+    throw std::invalid_argument(
+        "--resume-from " + options.resume_from +
+        " names a checkpoint of the run in --resume RUN: "
+        "give that with it");
+  }
   if (!options.resume.empty()) {
     return load_resumed(options, settings);
   }
@@ -195,6 +229,15 @@ LoadedConfig load(const RunOptions& options) {
     loaded = load_config(options.file, settings);
   }
   return loaded;
+}
+
+std::string resumed_run(const RunOptions& options, const RunConfig& config) {
+  if (options.auto_resume.empty()) {
+    return options.resume;
+  }
+  const std::filesystem::path run =
+      std::filesystem::path(config.output.folder) / config.output.name;
+  return checkpoints_in(run / "checkpoints").empty() ? "" : run.string();
 }
 
 void print_config(const LoadedConfig& config, const Common& common) {

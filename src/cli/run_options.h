@@ -14,9 +14,11 @@ struct RunOptions {
   std::string file;
   std::vector<std::string> settings;
   bool print_config = false;
-  std::string resume;  // the folder of a run, whose configuration it is then
-  std::string replay;  // the same, but as a new run that goes by its plans
-  std::string plan;    // a plan file that every step goes by
+  std::string resume;                  // the folder of a run, whose configuration it is then
+  std::string resume_from = "newest";  // which of its checkpoints
+  std::string auto_resume;             // output.name of a run that is resumed if it is there
+  std::string replay;                  // the same, but as a new run that goes by its plans
+  std::string plan;                    // a plan file that every step goes by
   // shorthands; "" means not given
   std::string compare;
   std::string model;
@@ -37,6 +39,9 @@ void add_run_options(Command& command, RunOptions& options);
 // The configuration: file, then settings, then shorthands.  Where processes are the ranks, their
 // number stands for parallel.ranks unless that is given.
 LoadedConfig load(const RunOptions& options);
+// The folder of the run to resume; "": a new one.  With auto_resume the run of that name, once it
+// has a checkpoint.
+std::string resumed_run(const RunOptions& options, const RunConfig& config);
 
 BackendOptions backend_options(const RunConfig& config);
 

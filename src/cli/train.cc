@@ -248,6 +248,7 @@ int train_on(
   TrainHooks hooks;
   hooks.begins = catch_interrupts;
   hooks.stop = &interrupted();
+  hooks.save = &save_asked();
   hooks.note = [&](const std::string& line) {
     progress.finish();
     say(line);
@@ -262,7 +263,11 @@ int train_on(
       config,
       hooks,
       backend,
-      {.resume = options.resume, .replay = options.replay, .plan = options.plan});
+      {.resume = resumed_run(options, config.config),
+       .checkpoint = options.resume_from,
+       .starts_over = !options.auto_resume.empty(),
+       .replay = options.replay,
+       .plan = options.plan});
   progress.finish();
   if (!backend.leads()) {
     return kOk;
@@ -279,11 +284,14 @@ int train_on(
 std::vector<Given> given_by(const LoadedConfig& config, const RunOptions& options) {
   std::vector<Given> given = paradyse::given_by(config);
   for (const auto& [option, folder] :
-       {std::pair{"--resume", options.resume}, std::pair{"--replay", options.replay}}) {
+       {std::pair{"--resume", options.resume},
+        std::pair{"--auto-resume", options.auto_resume},
+        std::pair{"--replay", options.replay}}) {
     if (!folder.empty()) {
       given.push_back({option, "given"});
     }
   }
+  given.push_back({"--resume-from", options.resume_from});
   if (!options.plan.empty()) {
     given.push_back(given_file("the file of --plan", options.plan));
   }
@@ -291,6 +299,7 @@ std::vector<Given> given_by(const LoadedConfig& config, const RunOptions& option
 }
 
 int run_train(const RunOptions& options, const Common& common) {
+  catch_save_wishes();
   const LoadedConfig config = load(options);
   if (options.print_config) {
     print_config(config, common);
@@ -321,6 +330,20 @@ void add_train(CLI::App& app, Common& common) {
           "Continue the run in this folder from its newest checkpoint, with its configuration; "
           "--set may change train.steps, optimizer, checkpoint, memory and strategies")
       ->option_text("RUN");
+  command
+      ->add_option(
+          "--resume-from",
+          options->resume_from,
+          "Checkpoint of --resume: newest (default; a damaged one is replaced by the one before "
+          "it), previous, or the number of its step")
+      ->option_text("CHECKPOINT");
+  command
+      ->add_option(
+          "--auto-resume",
+          options->auto_resume,
+          "Name of the run (output.name). If it has a checkpoint it is resumed, otherwise it is "
+          "started: the same command for every start of a job")
+      ->option_text("NAME");
   command
       ->add_option(
           "--replay",

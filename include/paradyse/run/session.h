@@ -9,6 +9,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "paradyse/plan/dtype.h"
@@ -82,7 +83,13 @@ struct BatchResult {
 // The loss of a batch is no number.
 class NotFinite : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit NotFinite(const std::string& what, std::vector<std::int64_t> documents = {})
+      : std::runtime_error(what), documents_(std::move(documents)) {}
+  // Of the plan, those whose own loss is no number; none where that is not known.
+  [[nodiscard]] const std::vector<std::int64_t>& documents() const { return documents_; }
+
+ private:
+  std::vector<std::int64_t> documents_;
 };
 
 // Of one rank; made, used and destroyed on its thread, on which no other session is made meanwhile.

@@ -46,6 +46,7 @@ struct StepReport {
   double planning_seconds = 0;   // of the planner, while the step before it ran
   bool late = false;             // the plan was not there in time, and a fallback in its place
   double switching_seconds = 0;  // that the step waited for its plan, agreed on it and took it up
+  bool skipped = false;          // it was bad (train.on_bad_step), and the weights stay
   int retries = 0;               // plans that ran out of memory before this one
   std::int64_t peak_bytes = 0;   // of the fullest rank
   std::int64_t predicted_peak_bytes = 0;
@@ -113,6 +114,8 @@ struct TrainHooks {
   // In every process when its ranks have their weights: from here on there is something to save.
   std::function<void()> begins;
   const std::atomic<bool>* stop = nullptr;  // ends after the step under way
+  // Wants a checkpoint after the step under way; a rank of this process takes the wish down.
+  std::atomic<bool>* save = nullptr;
   // Another planner of batches than the one that the configuration names.
   std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)> planner;
 };
@@ -123,6 +126,11 @@ struct TrainFrom {
   // have come to; `config` is that of the run (config.toml), but for keys that make it no other
   // run.
   std::filesystem::path resume = {};
+  // Which checkpoint of it: newest, of which one that is damaged gives way, with a note, to the one
+  // before it; previous, the one before the newest; or the number of its step.
+  std::string checkpoint = "newest";
+  // What stands under output.name and has no checkpoint yet is moved aside for a new run.
+  bool starts_over = false;
   std::filesystem::path replay = {};  // the folder of a run: goes by its plans, step by step
   // A plan file, perhaps made by hand: every step goes by it, and draws documents of its lengths.
   std::filesystem::path plan = {};

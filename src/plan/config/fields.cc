@@ -233,8 +233,8 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Allow plans to keep saved activations in host memory until the backward pass.",
        .value = &c.parallel.offload},
       {.key = "parallel.timeout_seconds",
-       .help = "Longest wait for another rank, in seconds. Then the run ends with an error that "
-               "names what it waited for.",
+       .help = "Longest wait for another rank, in seconds, also at the start. Then the run ends with "
+               "an error that names what it waited for.",
        .value = &c.parallel.timeout_seconds,
        .range = {.low = 0, .high = 1e6, .low_open = true},
        .old_key = "parallel.deadline_seconds"},
@@ -290,6 +290,17 @@ std::vector<Field> fields(RunConfig& c) {
            "For language models.",
        .value = &c.train.compare,
        .range = from_zero},
+      {.key = "train.on_bad_step",
+       .help = "What follows a step whose loss or gradient norm is NaN or infinite. stop: the run "
+               "ends, with the weights from before the step. skip: the step makes no update. "
+               "rollback: training resumes from the newest checkpoint and skips the step.",
+       .value = &c.train.on_bad_step,
+       .accepted = {"stop", "skip", "rollback"}},
+      {.key = "train.loss_spike",
+       .help = "A step is also bad (train.on_bad_step) if its loss is more than this many times the "
+               "median of the last 32 losses. 0: off; above 3 times, a line reports it.",
+       .value = &c.train.loss_spike,
+       .range = {.low = 0, .high = 1e6}},
       {.key = "optimizer.lr",
        .help = "Peak learning rate of AdamW.",
        .value = &c.optimizer.lr,
@@ -359,6 +370,11 @@ std::vector<Field> fields(RunConfig& c) {
                "end.",
        .value = &c.checkpoint.keep,
        .range = from_zero},
+      {.key = "checkpoint.keep_every",
+       .help = "Also keep one checkpoint of every so many steps: the first at or after each "
+               "multiple. 0: off.",
+       .value = &c.checkpoint.keep_every,
+       .range = from_zero},
       {.key = "checkpoint.every",
        .help = "Write a checkpoint every so many steps. 0: off.",
        .value = &c.checkpoint.every,
@@ -367,6 +383,11 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Write a checkpoint every so many minutes. 0: off.",
        .value = &c.checkpoint.minutes,
        .range = {.low = 0, .high = 1e6}},
+      {.key = "checkpoint.failures",
+       .help = "Number of checkpoints in a row that may fail to be written. The last of them ends "
+               "the run; after the others training continues and the next one is tried.",
+       .value = &c.checkpoint.failures,
+       .range = from_one},
   };
   // Beside the strategies that have them.
   auto place = std::ranges::find(all, "parallel.offload", &Field::key);

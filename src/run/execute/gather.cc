@@ -82,4 +82,13 @@ std::string broadcast_text(const std::string& mine, std::string_view op, Communi
   return {data, data + bytes};
 }
 
+std::string first_text(const std::string& mine, Communicator& world) {
+  const auto lengths = gather({static_cast<std::int64_t>(mine.size())}, world);
+  if (std::ranges::all_of(lengths, [](const auto& length) { return length[0] == 0; })) {
+    return "";
+  }
+  const std::vector<std::string> texts = gather_texts(mine, world);
+  return broadcast_text(texts.empty() ? "" : texts.front(), "what went wrong", world);
+}
+
 }  // namespace paradyse

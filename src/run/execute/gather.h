@@ -18,6 +18,10 @@ std::vector<std::vector<std::int64_t>> gather(
 // On rank 0 the texts of all ranks in turn, those that are not empty; elsewhere nothing.
 std::vector<std::string> gather_texts(const std::string& mine, Communicator& world);
 
+// The first rank's text that is not empty, on every rank; "": all are.  So what went wrong on one
+// rank is known to all before any goes on.
+std::string first_text(const std::string& mine, Communicator& world);
+
 // Rank 0's number, or text, becomes everybody's.  `op`: names the operation; a literal.
 std::int64_t broadcast_number(std::int64_t mine, std::string_view op, Communicator& world);
 std::string broadcast_text(const std::string& mine, std::string_view op, Communicator& world);

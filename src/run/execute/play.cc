@@ -117,17 +117,24 @@ void expect_finite(const BatchResult& result, const Plan& plan) {
   if (std::isfinite(result.loss)) {
     return;
   }
-  std::size_t d = 0;
-  while (d + 1 < result.loss_sums.size() && std::isfinite(result.loss_sums[d])) {
-    ++d;
+  std::vector<std::int64_t> documents;
+  for (std::size_t d = 0; d < result.loss_sums.size(); ++d) {
+    if (!std::isfinite(result.loss_sums[d])) {
+      documents.push_back(static_cast<std::int64_t>(d));
+    }
   }
-  throw NotFinite(fmt::format(
-      "the loss is {}, first in document {} of the batch ({} tokens); the weights or their sums "
-      "are outside the range of the data type: check the weights, lower the learning rate, or take "
-      "float64",
-      result.loss,
-      d,
-      plan.lengths.empty() ? 0 : plan.lengths[d]));
+  const std::size_t d = documents.empty() ? 0 : idx(documents.front());
+  throw NotFinite(
+      fmt::format(
+          "the loss is {}, first in document {} of the batch ({} tokens); the weights or their "
+          "sums "
+          "are outside the range of the data type: check the weights, lower the learning rate, or "
+          "take "
+          "float64",
+          result.loss,
+          d,
+          plan.lengths.empty() ? 0 : plan.lengths[d]),
+      std::move(documents));
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ class Dataset {
   [[nodiscard]] const DataCounts& counts() const { return corpus_.counts; }
   // What there is to tell of documents, as data_lines() says; of samples nothing.
   [[nodiscard]] std::vector<std::string> lines(const std::string& key) const;
+  // Where an item was found: its file, or file:line; of a sample its number.
+  [[nodiscard]] std::string name(std::int64_t item) const;
   // Null: these are documents.
   [[nodiscard]] const GridData* samples() const { return samples_ ? &*samples_ : nullptr; }
   [[nodiscard]] std::string fingerprint() const;  // of what is in it

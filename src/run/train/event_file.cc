@@ -82,6 +82,16 @@ std::string tfrecord(std::string_view data) {
   return length + fixed(masked(crc32c(length))) + std::string(data) + fixed(masked(crc32c(data)));
 }
 
+namespace {
+
+std::string event(std::int64_t step, const std::string& fields) {
+  return tfrecord(
+      field(1, kFixed64, fixed(now())) +
+      field(2, kVarint, varint(static_cast<std::uint64_t>(step))) + fields);
+}
+
+}  // namespace
+
 EventFile::EventFile(const std::filesystem::path& folder, std::int64_t step) {
   char host[256] = "";
   ::gethostname(host, sizeof(host) - 1);
@@ -93,30 +103,25 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t step) {
                    host,
                    ::getpid(),
                    step));
-  file_.open(path_, std::ios::binary);
-  write(0, field(kFileVersion, kBytes, "brain.Event:2"));
   const std::string start = field(1, kVarint, varint(1));  // SessionLog.status: START
-  write(step + 1, field(kSessionLog, kBytes, start));
+  append_text(
+      path_,
+      event(0, field(kFileVersion, kBytes, "brain.Event:2")) +
+          event(step + 1, field(kSessionLog, kBytes, start)));
 }
 
-void EventFile::add(std::int64_t step, const std::map<std::string, double>& scalars) {
+std::string EventFile::record(std::int64_t step, const std::map<std::string, double>& scalars) {
   std::string values;
   for (const auto& [tag, value] : scalars) {
     if (std::isfinite(value)) {
       values += scalar(tag, value);
     }
   }
-  write(step, field(kSummary, kBytes, values));
+  return event(step, field(kSummary, kBytes, values));
 }
 
-void EventFile::write(std::int64_t step, const std::string& fields) {
-  file_ << tfrecord(
-               field(1, kFixed64, fixed(now())) +
-               field(2, kVarint, varint(static_cast<std::uint64_t>(step))) + fields)
-        << std::flush;
-  if (!file_) {
-    throw std::runtime_error("cannot write " + path_.string() + ": is the disk full?");
-  }
+void EventFile::add(std::int64_t step, const std::map<std::string, double>& scalars) const {
+  append_text(path_, record(step, scalars));
 }
 
 }  // namespace paradyse

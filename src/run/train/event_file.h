@@ -17,17 +17,17 @@ class EventFile {
   // say of steps after `step` no longer counts (a run that goes on).  Throws std::runtime_error.
   EventFile(const std::filesystem::path& folder, std::int64_t step);
 
-  // Numbers of a step, by tag ("train/loss"); what is no number is left out.  On the disk's way
-  // when it returns.  Throws std::runtime_error.
-  void add(std::int64_t step, const std::map<std::string, double>& scalars);
+  // Numbers of a step, by tag ("train/loss"), as they stand in the file; what is no number is left
+  // out.
+  [[nodiscard]] static std::string record(
+      std::int64_t step, const std::map<std::string, double>& scalars);
+  // Adds them.  Throws std::runtime_error.
+  void add(std::int64_t step, const std::map<std::string, double>& scalars) const;
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
-  void write(std::int64_t step, const std::string& fields);
-
   std::filesystem::path path_;
-  std::ofstream file_;
 };
 
 // CRC-32C (Castagnoli).

@@ -51,7 +51,20 @@ std::ifstream opened(const fs::path& path) {
 
 }  // namespace
 
-void write_durably(const fs::path& path, const std::string& text) {
+namespace {
+
+bool write_all(int file, const std::string& text) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(file, text.data() + done, text.size() - done);
+    if (written < 0 && errno != EINTR) {
+      return false;
+    }
+    done += idx(written < 0 ? 0 : written);
+  }
+  return true;
+}
+
+void replace(const fs::path& path, const std::string& text, bool durably) {
   fs::path partial = path;
   partial += ".partial";
   try {
@@ -59,14 +72,7 @@ void write_durably(const fs::path& path, const std::string& text) {
     if (file.get() < 0) {
       refuse(partial, "cannot be created");
     }
-    for (std::size_t done = 0; done < text.size();) {
-      const ssize_t written = ::write(file.get(), text.data() + done, text.size() - done);
-      if (written < 0 && errno != EINTR) {
-        refuse(partial, "cannot be written");
-      }
-      done += idx(written < 0 ? 0 : written);
-    }
-    if (::fsync(file.get()) != 0) {
+    if (!write_all(file.get(), text) || (durably && ::fsync(file.get()) != 0)) {
       refuse(partial, "cannot be written");
     }
   } catch (...) {
@@ -76,7 +82,31 @@ void write_durably(const fs::path& path, const std::string& text) {
   if (::rename(partial.c_str(), path.c_str()) != 0) {
     refuse(path, "cannot be put in place of " + partial.string());
   }
+}
+
+}  // namespace
+
+void replace_text(const fs::path& path, const std::string& text) {
+  replace(path, text, /*durably=*/false);
+}
+
+void write_durably(const fs::path& path, const std::string& text) {
+  replace(path, text, /*durably=*/true);
   sync_path(path.has_parent_path() ? path.parent_path() : fs::path("."));
+}
+
+void append_text(const fs::path& path, const std::string& text) {
+  const Handle file(path, O_WRONLY | O_CREAT | O_APPEND);
+  if (file.get() < 0) {
+    refuse(path, "cannot be opened");
+  }
+  const off_t end = ::lseek(file.get(), 0, SEEK_END);
+  if (end < 0 || !write_all(file.get(), text)) {
+    const int error = errno;
+    const bool cut = end >= 0 && ::ftruncate(file.get(), end) == 0;
+    errno = error;
+    refuse(path, cut ? "cannot be written" : "cannot be written, and ends in half a line");
+  }
 }
 
 void sync_path(const fs::path& path) {

@@ -10,6 +10,13 @@ namespace paradyse {
 // naming the file and the reason.
 void write_durably(const std::filesystem::path& path, const std::string& text);
 
+// The same, but on the disk only when the system gets to it.
+void replace_text(const std::filesystem::path& path, const std::string& text);
+
+// Adds `text` at the end of `path`, all of it or nothing; makes the file.  Throws
+// std::runtime_error.
+void append_text(const std::filesystem::path& path, const std::string& text);
+
 // What was written to a file, or the names in a folder, is on the disk (as far as the file system
 // can promise).  Throws std::runtime_error.
 void sync_path(const std::filesystem::path& path);

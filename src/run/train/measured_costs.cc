@@ -53,8 +53,32 @@ ProfileRequest profile_request(
   return request;
 }
 
+std::optional<Costs> costs_of_other_ranks(
+    const RunConfig& config, const ProfileHeader& header, int ranks, std::string& how) {
+  const std::string& named = config.costs.file;
+  if (named == "none") {
+    return std::nullopt;
+  }
+  ProfileHeader before = header;
+  before.ranks = ranks;
+  const bool ours = named == "auto" || named == "measure";
+  const std::filesystem::path file =
+      ours ? costs_file(config, before) : std::filesystem::path(named);
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) {
+    return std::nullopt;
+  }
+  Costs costs = read_costs(file);
+  try {
+    how = note_of_other(file, costs, header);
+  } catch (const std::invalid_argument&) {  // they predict only what was measured
+    return std::nullopt;
+  }
+  return costs;
+}
+
 std::optional<Costs> measured_costs(
-    const RunConfig& config, ProfileRequest request, const TrainHooks& hooks) {
+    const RunConfig& config, ProfileRequest request, const TrainHooks& hooks, int ranks_before) {
   const auto note = [&](const std::string& line) {
     if (hooks.note) {
       hooks.note(line);
@@ -62,7 +86,12 @@ std::optional<Costs> measured_costs(
   };
   Backend& backend = *request.backend;
   const ProfileHeader header = profile_header(request);
-  std::optional<Costs> there = costs_of(config, header);
+  const bool named =
+      config.costs.file != "auto" && config.costs.file != "measure" && config.costs.file != "none";
+  std::optional<Costs> there;
+  if (!named || ranks_before == 0 || read_costs(config.costs.file).header.ranks != ranks_before) {
+    there = costs_of(config, header);
+  }
   expect_same_costs(there ? fingerprint(*there) : "", request.ranks, backend);
   if (config.costs.file != "measure" || agreed(there.has_value(), request.ranks, backend)) {
     return there;
@@ -97,19 +126,31 @@ PlanningNumbers planning_numbers(
     Backend& backend,
     const TrainHooks& hooks) {
   PlanningNumbers numbers;
-  numbers.machine =
-      inputs.from ? inputs.from->state.machine : machine_for(config, inputs.model, backend);
-  const GridData* const samples = inputs.data.samples();
-  numbers.costs = measured_costs(
-      config,
-      profile_request(
-          config,
-          inputs.model,
-          samples != nullptr ? 0 : inputs.typical_lengths().back(),
-          samples != nullptr ? samples->sizes() : BatchSizes(),
-          backend),
-      hooks);
+  const bool moved = inputs.moved(config);
   const auto ranks = static_cast<int>(config.parallel.ranks);
+  const int ranks_before =
+      moved && inputs.from->state.ranks != ranks ? inputs.from->state.ranks : 0;
+  numbers.machine = inputs.from && !moved ? inputs.from->state.machine
+                                          : machine_for(config, inputs.model, backend);
+  const GridData* const samples = inputs.data.samples();
+  const ProfileRequest request = profile_request(
+      config,
+      inputs.model,
+      samples != nullptr ? 0 : inputs.typical_lengths().back(),
+      samples != nullptr ? samples->sizes() : BatchSizes(),
+      backend);
+  numbers.costs = measured_costs(config, request, hooks, ranks_before);
+  if (ranks_before > 0 && config.costs.file != "measure") {
+    std::optional<Costs> before;
+    if (!numbers.costs) {
+      before =
+          costs_of_other_ranks(config, profile_header(request), ranks_before, numbers.extrapolated);
+    }
+    expect_same_costs(before ? fingerprint(*before) : "", ranks, backend);
+    if (before) {
+      numbers.costs = std::move(before);
+    }
+  }
   numbers.ranks_per_node = backend.ranks_per_node(ranks);
   if (config.costs.correct) {  // else plans would go by a clock
     numbers.links = measure_links(ranks, backend, device_named(config.parallel.device));

@@ -26,11 +26,19 @@ ProfileRequest profile_request(
     const BatchSizes& samples,
     Backend& backend);
 
+// Costs that a run has gone by until now, on `ranks` ranks: they serve on another number of ranks
+// as far as their model goes by counted work.  `how`: becomes a sentence of it.  None: there are
+// none, or they do not serve.
+std::optional<Costs> costs_of_other_ranks(
+    const RunConfig& config, const ProfileHeader& header, int ranks, std::string& how);
+
 // Those of costs.file; with costs.file = "measure" and none there, of such a profile made now.
 // Nothing where plans are to go by a closed form.  Every process calls it; where something is
 // measured, the one that leads (backend.h) alone has the costs.
+// `ranks_before`: of a run that goes on with another number of ranks, else 0; costs.file may then
+// name costs of as many, which are left out here.
 std::optional<Costs> measured_costs(
-    const RunConfig& config, ProfileRequest request, const TrainHooks& hooks);
+    const RunConfig& config, ProfileRequest request, const TrainHooks& hooks, int ranks_before = 0);
 
 // Those of a training run.  One that goes on has the machine's from its checkpoint: measured anew,
 // plans might be others, and with them the last bits of sums.

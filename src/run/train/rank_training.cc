@@ -1,6 +1,14 @@
 #include "src/run/train/rank_training.h"
 
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
@@ -33,6 +41,39 @@ std::int64_t attention_dense_from(const TrainingRun& run, Communicators& communi
       communicators.world());
 }
 
+// Of these the last ends the run: more of the same will not help.
+constexpr int kMostBadInARow = 10;
+
+// Writes down the documents of a bad step, and says what was wrong, with which, and where they are.
+std::string tell_bad_step(const TrainingRun& run, const BadStep& bad, std::int64_t step) {
+  constexpr std::size_t kShown = 3;
+  const Dataset& data = run.inputs.data;
+  const std::vector<std::int64_t>& items = run.inputs.steps[idx(step)];
+  std::string lines;
+  std::vector<std::string> blamed;
+  for (std::size_t d = 0; d < items.size(); ++d) {
+    const bool to_blame =
+        std::ranges::find(bad.documents, static_cast<std::int64_t>(d)) != bad.documents.end();
+    const std::string name = data.name(items[d]);
+    lines += fmt::format("{}{}\n", name, to_blame ? "\tbad" : "");
+    if (to_blame) {
+      blamed.push_back(name);
+    }
+  }
+  const std::size_t more = blamed.size() > kShown ? blamed.size() - kShown : 0;
+  blamed.resize(blamed.size() - more);
+  return fmt::format(
+      "step {}: {}; {}its documents are listed in {}",
+      step + 1,
+      bad.what(),
+      blamed.empty() ? ""
+                     : fmt::format(
+                           "it is {}{}; ",
+                           fmt::join(blamed, ", "),
+                           more > 0 ? fmt::format(" and {} more", more) : ""),
+      run.record.write_bad_step(step + 1, lines).string());
+}
+
 class RankTraining {
  public:
   RankTraining(const TrainingRun& run, Communicators& communicators)
@@ -50,17 +91,26 @@ class RankTraining {
              .trace = run.config().output.trace ? &run.trace : nullptr}),
         optimizer_(session_.parameters(), run.config().optimizer),
         scale_(narrow()),
-        checkpoints_(run.config().checkpoint, session_) {}
+        checkpoints_(
+            run.config().checkpoint,
+            session_,
+            run.hooks.save,
+            communicators.rank() == run.first_rank,
+            [&run](const std::string& line) { run.record.note(line); }) {}
 
   void run() {
     begin();
     std::int64_t step = run_.inputs.first_step();
     const auto steps = static_cast<std::int64_t>(run_.inputs.steps.size());
-    while (step < steps && train(step)) {
-      ++step;
+    while (step < steps) {
+      const std::optional<std::int64_t> next = train(step);
+      if (!next) {
+        break;
+      }
+      step = *next;
     }
     save_model();  // first: it wants a third of the room, should that be short
-    write_checkpoint(step, scale_);
+    write_checkpoint(step, scale_, IfNotWritten::end);
     if (step < steps) {
       if (first_) {
         run_.record.stopped();
@@ -81,6 +131,7 @@ class RankTraining {
     if (from) {
       checkpoints_.restore(*from, optimizer_);
       scale_ = LossScale(narrow(), from->state.loss_scale, from->state.loss_scale_steps);
+      left_out_ = from->state.left_out;
     } else {
       run_.inputs.weights.fill(session_.parameters());
     }
@@ -92,7 +143,7 @@ class RankTraining {
       run_.hooks.begins();
     }
     if (first_) {  // now that all have what they need: before it a run that ends leaves nothing
-      run_.record.make_folder();
+      run_.record.make_folder(run_.from);
       if (from) {
         run_.record.rewind(*from, run_.inputs.changes);
       }
@@ -101,8 +152,8 @@ class RankTraining {
     session_.world().barrier({.op = "begin", .part = ""});
   }
 
-  // Whether the step was trained: else the run is to stop before it.
-  bool train(std::int64_t step) {
+  // The step to go on with; none: the run is to stop before this one.
+  std::optional<std::int64_t> train(std::int64_t step) {
     if (checkpoints_.due(step)) {
       write_checkpoint(step, scale_);
     }
@@ -120,32 +171,36 @@ class RankTraining {
       StepPlans::Step planned = run_.plans.take(idx(step));
       late = planned.late;
       plan = std::move(planned.plan);
-      run_.record.folder().write_plan(*plan, step + 1);
+      run_.record.write_plan(*plan, step + 1);
     }
     plan = session_.broadcast(std::move(plan));
     if (!plan) {
-      return false;
+      return std::nullopt;
     }
-    const double waited = seconds_since(begin);
+    TrainingStep now{
+        .step = step,
+        .planned = {.plan = *std::move(plan), .late = late},
+        .begin = begin,
+        .switching_seconds = seconds_since(begin)};
     session_.note("take the plan", "switch", begin);
+    if (left_out_.contains(step)) {
+      if (first_) {
+        run_.record.add(skipped_step(run_, now));
+      }
+      return step + 1;
+    }
     const LossScale scale_before = scale_;
     std::optional<StepReport> report;
+    std::optional<BadStep> bad;
     try {
-      report = train_step(
-          run_,
-          {.step = step,
-           .planned = {.plan = *std::move(plan), .late = late},
-           .begin = begin,
-           .switching_seconds = waited},
-          session_,
-          optimizer_,
-          scale_);
-    } catch (const NotFinite&) {  // on all ranks alike, before the weights were touched
-      save_model();
-      checkpoints_.keep_all();  // this one may be past help
-      write_checkpoint(step, scale_before);
-      throw;
+      report = train_step(run_, std::move(now), session_, optimizer_, scale_);
+    } catch (const BadStep& error) {  // on all ranks alike, before the weights were touched
+      bad = error;
     }
+    if (bad) {
+      return after(*std::move(bad), step, scale_before);
+    }
+    bad_in_a_row_ = 0;
     if (first_ && run_.config().output.trace) {
       run_.trace.add_step(step + 1, begin);
     }
@@ -155,7 +210,57 @@ class RankTraining {
     if (report) {
       run_.record.add(beside(*std::move(report), std::move(compared)));
     }
-    return true;
+    return step + 1;
+  }
+
+  // Where training goes on after a bad step, by train.on_bad_step.  Throws NotFinite where it ends.
+  std::int64_t after(BadStep bad, std::int64_t step, const LossScale& scale_before) {
+    const std::string& policy = run_.config().train.on_bad_step;
+    const std::string what = first_ ? tell_bad_step(run_, bad, step) : bad.what();
+    const bool enough = ++bad_in_a_row_ >= kMostBadInARow;
+    if (policy == "skip" && !enough) {
+      if (first_) {
+        run_.record.note(what + "; the step is skipped (train.on_bad_step)");
+        run_.record.add(*std::move(bad.report));
+      }
+      return step + 1;
+    }
+    std::optional<Resumed> before;
+    if (policy == "rollback" && !enough) {
+      before = checkpoints_.newest();
+    }
+    if (before) {
+      if (first_) {
+        run_.record.note(
+            what +
+            "; training goes back to the newest checkpoint and leaves the step "
+            "out (train.on_bad_step)");
+      }
+      return roll_back(*before, step);
+    }
+    save_model();
+    checkpoints_.keep_all();  // this one may be past help
+    write_checkpoint(step, scale_before, IfNotWritten::tell);
+    throw NotFinite(fmt::format(
+        "{}. {}A lower optimizer.lr, a longer warm-up or clipping (optimizer.max_grad_norm) may "
+        "help, or train.on_bad_step = skip or rollback; the weights before the step are in model/",
+        what,
+        enough                 ? fmt::format("That was bad step {} in a row. ", bad_in_a_row_)
+        : policy == "rollback" ? "There is no checkpoint to go back to. "
+                               : ""));
+  }
+
+  // From the checkpoint on without step `bad`; gives the step that comes next.
+  std::int64_t roll_back(const Resumed& before, std::int64_t bad) {
+    checkpoints_.restore(before, optimizer_);
+    scale_ = LossScale(narrow(), before.state.loss_scale, before.state.loss_scale_steps);
+    left_out_.insert(bad);
+    if (first_) {
+      run_.record.roll_back(before.state);
+      run_.plans.go_back(before.state.learned);
+    }
+    session_.world().barrier({.op = "rollback", .part = ""});
+    return before.state.step;
   }
 
   // By the static plan the step would have had the same update.
@@ -170,8 +275,9 @@ class RankTraining {
 
   [[nodiscard]] bool stop() const { return run_.hooks.stop != nullptr && run_.hooks.stop->load(); }
 
-  void write_checkpoint(std::int64_t step, const LossScale& scale) {
-    checkpoints_.write(step, [&] { return state_at(step, scale); }, optimizer_);
+  void write_checkpoint(
+      std::int64_t step, const LossScale& scale, IfNotWritten then = IfNotWritten::go_on) {
+    checkpoints_.write(step, [&] { return state_at(step, scale); }, optimizer_, then);
   }
 
   // Rank 0's, before step `step`.
@@ -190,6 +296,8 @@ class RankTraining {
         .data = run_.inputs.position(step),
         .machine = run_.numbers.machine,
         .costs = run_.numbers.costs_fingerprint(),
+        .given_plans = run_.record.given_plans(),
+        .left_out = left_out_,
         .learned = run_.plans.learned(),
         .configuration = {}};
     for (const ConfigEntry& entry : run_.loaded.entries) {
@@ -273,6 +381,8 @@ class RankTraining {
   AdamW optimizer_;
   LossScale scale_;
   RunCheckpoints checkpoints_;
+  std::set<std::int64_t> left_out_;  // steps before which training went back
+  int bad_in_a_row_ = 0;             // steps
 };
 
 }  // namespace

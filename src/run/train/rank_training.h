@@ -6,8 +6,8 @@
 
 namespace paradyse {
 
-// Every rank calls it.  Throws NotFinite when a loss is no number, after the weights and a
-// checkpoint from before that step were saved; OutOfMemory; what is wrong with files.
+// Every rank calls it.  Throws NotFinite when a bad step (BadStep) ends the run, after the weights
+// and a checkpoint from before that step were saved; OutOfMemory; what is wrong with files.
 void train_rank(const TrainingRun& run, Communicators& communicators);
 
 }  // namespace paradyse

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/xxh64.h"
+#include "src/run/execute/gather.h"
 
 namespace paradyse {
 namespace fs = std::filesystem;
@@ -54,37 +55,136 @@ DataPosition data_position(
   return position;
 }
 
-Resumed resumed(const fs::path& run) {
-  std::error_code error;
-  if (!fs::is_regular_file(run / "config.toml", error)) {
-    throw std::runtime_error(
-        run.string() +
-        " is not a run folder: it has no config.toml; give the folder that the run printed at its "
-        "end");
+std::optional<Resumed> first_whole(
+    const std::vector<fs::path>& checkpoints,
+    Communicator& world,
+    std::vector<std::string>& broken) {
+  std::vector<std::int64_t> steps;
+  for (const fs::path& checkpoint : checkpoints) {
+    steps.push_back(step_of(checkpoint));
   }
-  const auto checkpoint = newest_checkpoint(run / "checkpoints");
-  if (!checkpoint) {
-    throw std::runtime_error(fmt::format(
-        "{} has no checkpoint: the run ended before its first, or wrote none (checkpoint.keep = "
-        "0); start again with paradyse train -c {}",
+  const std::string mine = fmt::format("{}", fmt::join(steps, ", "));
+  const std::string of_first = broadcast_text(mine, "checkpoints", world);
+  const std::string differs = first_text(
+      mine == of_first ? ""
+                       : fmt::format(
+                             "rank {} finds the checkpoints of steps {}, and rank 0 those of {}: "
+                             "all ranks must see the same run folder",
+                             world.rank(),
+                             mine.empty() ? "none" : mine,
+                             of_first.empty() ? "none" : of_first),
+      world);
+  if (!differs.empty()) {
+    throw std::runtime_error(differs);
+  }
+  for (const fs::path& checkpoint : checkpoints) {
+    CheckpointState state;
+    std::string why;
+    try {
+      state = open_checkpoint(checkpoint);
+      expect_whole(checkpoint, state, world.rank(), world.size());
+    } catch (const std::runtime_error& error) {
+      why = error.what();
+    }
+    why = first_text(why, world);
+    if (why.empty()) {
+      return Resumed{checkpoint, std::move(state)};
+    }
+    broken.push_back(std::move(why));
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// Those that `which` allows, the newest first.
+std::vector<fs::path> candidates(const fs::path& run, const std::string& which) {
+  std::vector<fs::path> all = checkpoints_in(run / "checkpoints");
+  if (all.empty()) {
+    throw std::invalid_argument(fmt::format(
+        "--resume: {} has no checkpoint: the run ended before its first, or wrote none "
+        "(checkpoint.keep = 0); start again with paradyse train -c {}",
         run.string(),
         (run / "config.toml").string()));
   }
-  return {*checkpoint, open_checkpoint(*checkpoint)};
+  if (which == "newest") {
+    return all;
+  }
+  std::vector<std::int64_t> steps;
+  for (const fs::path& checkpoint : all) {
+    steps.push_back(step_of(checkpoint));
+  }
+  if (which == "previous" && all.size() > 1) {
+    return {all[1]};
+  }
+  for (const fs::path& checkpoint : all) {
+    if (which == std::to_string(step_of(checkpoint))) {
+      return {checkpoint};
+    }
+  }
+  throw std::invalid_argument(fmt::format(
+      "--resume-from {}: {} has the checkpoint{} of step{} {}; accepted is newest, previous or one "
+      "of these numbers",
+      which,
+      run.string(),
+      all.size() == 1 ? "" : "s",
+      all.size() == 1 ? "" : "s",
+      fmt::join(steps, ", ")));
+}
+
+}  // namespace
+
+Resumed resumed(
+    const fs::path& run,
+    const std::string& which,
+    int ranks,
+    Backend& backend,
+    const std::function<void(const std::string& line)>& note) {
+  const std::vector<fs::path> wanted = candidates(run, which);
+  std::optional<Resumed> found;
+  std::vector<std::string> broken;
+  backend.run(ranks, [&](Communicators& communicators) {
+    std::vector<std::string> of_rank;
+    std::optional<Resumed> whole = first_whole(wanted, communicators.world(), of_rank);
+    if (communicators.rank() == backend.first_rank()) {
+      found = std::move(whole);
+      broken = std::move(of_rank);
+    }
+  });
+  if (!found) {
+    throw std::invalid_argument(fmt::format(
+        "--resume: {}; {}",
+        fmt::join(broken, "; "),
+        which == "newest" ? "no checkpoint of the run is whole: restore the file, or start again"
+                          : "restore the file, or resume from another one with --resume-from"));
+  }
+  for (const std::string& why : broken) {
+    note(why);
+  }
+  if (!broken.empty()) {
+    note("the run resumes from the one before: " + found->checkpoint.string());
+  }
+  return *std::move(found);
+}
+
+std::vector<std::string> saved_configuration(const fs::path& run) {
+  for (const fs::path& checkpoint : checkpoints_in(run / "checkpoints")) {
+    try {
+      std::vector<std::string> settings;
+      for (const auto& [key, value] : open_checkpoint(checkpoint).configuration) {
+        settings.push_back(fmt::format("{}={}", key, value));
+      }
+      return settings;
+    } catch (const std::runtime_error&) {  // said where the run resumes
+      continue;
+    }
+  }
+  return {};
 }
 
 std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from) {
   const CheckpointState& state = from.state;
   const RunConfig& config = now.config;
-  if (config.parallel.ranks != state.ranks) {
-    throw std::invalid_argument(fmt::format(
-        "parallel.ranks is {}, but {} was written by {} ranks: a run cannot yet continue with "
-        "another number of ranks (resharding); resume with {}",
-        config.parallel.ranks,
-        from.checkpoint.string(),
-        state.ranks,
-        state.ranks));
-  }
   std::vector<std::string> changes;
   for (const ConfigEntry& entry : now.entries) {
     const auto before = state.configuration.find(entry.key);

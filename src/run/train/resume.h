@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/config.h"
+#include "paradyse/run/backend.h"
 #include "src/run/train/checkpoint.h"
 
 namespace paradyse {
@@ -23,9 +26,27 @@ struct Resumed {
   CheckpointState state;
 };
 
-// The newest checkpoint of the run in folder `run`.  Throws std::runtime_error: no folder of a run,
-// no checkpoint yet, a damaged one.
-Resumed resumed(const std::filesystem::path& run);
+// The first of these checkpoints that is whole, on all ranks the same; each rank reads a share of
+// the files.  Every rank calls it.  Of those that are not, all get to know in `broken` why.  None:
+// none is whole.  Throws std::runtime_error, on all ranks, where they see different checkpoints.
+std::optional<Resumed> first_whole(
+    const std::vector<std::filesystem::path>& checkpoints,
+    Communicator& world,
+    std::vector<std::string>& broken);
+
+// The checkpoint of the run in folder `run` that `which` names (TrainFrom::checkpoint).  Every
+// process calls it.  `note` is told which ones are damaged, where another takes their place. Throws
+// std::invalid_argument: no checkpoint yet, none of that name, none that is whole.
+Resumed resumed(
+    const std::filesystem::path& run,
+    const std::string& which,
+    int ranks,
+    Backend& backend,
+    const std::function<void(const std::string& line)>& note);
+
+// The configuration that the newest readable checkpoint of a run has, "key=value"; none: there is
+// no such checkpoint.
+std::vector<std::string> saved_configuration(const std::filesystem::path& run);
 
 // Throws std::invalid_argument, naming key and both values, for a configuration of another run.
 // Gives the keys that may differ and do, for the user: "train.steps = 200 (was 100)".

@@ -22,6 +22,7 @@
 #include "src/plan/base/json_text.h"
 #include "src/plan/report/compared_json.h"
 #include "src/run/data/data_report.h"
+#include "src/run/train/checkpoint.h"
 #include "src/run/train/files.h"
 #include "src/run/train/step_plans.h"
 
@@ -29,15 +30,6 @@ namespace paradyse {
 namespace fs = std::filesystem;
 
 namespace {
-
-void write_file(const fs::path& file, const std::string& text) {
-  std::ofstream out(file);
-  out << text;
-  out.close();
-  if (!out) {
-    throw std::runtime_error("cannot write " + file.string() + ": is the disk full?");
-  }
-}
 
 nlohmann::json number(double value) {  // JSON has no NaN
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
@@ -103,6 +95,7 @@ std::optional<StepReport> report_of(const std::string& line) {
         .seconds = entry.at("seconds"),
         .predicted_seconds = entry.at("predicted_seconds"),
         .late = entry.value("late", false),
+        .skipped = entry.value("skipped", false),
         .peak_bytes = entry.at("peak_bytes"),
         .micro_batches = entry.at("micro_batches"),
         .idle = entry.value("idle", std::vector<double>()),
@@ -200,8 +193,8 @@ RunFolder::RunFolder(const LoadedConfig& config) {
   }
   lock();
   fs::create_directory(path_ / "plans");
-  write_file(path_ / "config.toml", to_toml(config));
-  metrics_.open(path_ / "metrics.jsonl");
+  replace_text(path_ / "config.toml", to_toml(config));
+  append_text(path_ / "metrics.jsonl", "");
   begin_events(config, 0);
 }
 
@@ -245,16 +238,30 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
       plans.push_back(entry.path());
     }
   }
-  if (!tail.empty() || !plans.empty()) {
+  std::vector<fs::path> later;  // damaged, or not wanted
+  for (const fs::path& checkpoint : checkpoints_in(checkpoints())) {
+    if (step_of(checkpoint) > step) {
+      later.push_back(checkpoint);
+    }
+  }
+  if (!tail.empty() || !plans.empty() || !later.empty()) {
     rewound.put_aside = free_name(path_ / fmt::format("undone-{:06}", step));
     fs::create_directories(rewound.put_aside / "plans");
     write_durably(rewound.put_aside / "metrics.jsonl", tail);
     for (const fs::path& plan : plans) {
       fs::rename(plan, rewound.put_aside / "plans" / plan.filename());
     }
+    for (const fs::path& checkpoint : later) {
+      fs::create_directory(rewound.put_aside / "checkpoints");
+      fs::rename(checkpoint, rewound.put_aside / "checkpoints" / checkpoint.filename());
+    }
     write_durably(metrics, head);
   }
   const fs::path file = path_ / "config.toml";
+  rewound.config_made = !fs::exists(file);
+  if (rewound.config_made) {
+    write_durably(file, to_toml(config));
+  }
   const LoadedConfig before = load_config(file, {});
   const auto differs = [](const ConfigEntry& a, const ConfigEntry& b) {
     return a.value != b.value;
@@ -269,7 +276,7 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
     fs::copy_file(file, rewound.config_aside);
     write_durably(file, to_toml(config));
   }
-  metrics_.open(metrics, std::ios::app);
+  append_text(metrics, "");
   begin_events(config, step);
   return rewound;
 }
@@ -281,7 +288,7 @@ void RunFolder::begin_events(const LoadedConfig& config, std::int64_t step) {
 }
 
 void RunFolder::write_plan(const Plan& plan, std::int64_t step) {
-  write_file(path_ / "plans" / fmt::format("step-{:05}.json", step), to_json(plan));
+  unwritten_.put(path_ / "plans" / fmt::format("step-{:05}.json", step), to_json(plan));
 }
 
 Plan RunFolder::read_plan(std::int64_t step) const {
@@ -327,38 +334,52 @@ void RunFolder::write_step(const StepReport& report) {
       }
     }
   }
+  if (report.skipped) {
+    line["skipped"] = true;
+  }
   if (report.compared) {
     line["compared_strategy"] = report.compared->strategy;
     line["compared_seconds"] = number(report.compared->seconds);
     line["compared_predicted_seconds"] = number(report.compared->predicted_seconds);
   }
   if (events_) {
-    events_->add(
-        report.step,
-        {{"train/loss", report.loss},
-         {"train/learning_rate", report.learning_rate},
-         {"train/gradient_norm", report.gradient_norm},
-         {"speed/tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
-         {"speed/step_seconds", report.seconds},
-         {"speed/step_seconds_predicted", report.predicted_seconds},
-         {"memory/peak_bytes", static_cast<double>(report.peak_bytes)},
-         {"memory/peak_bytes_predicted", static_cast<double>(report.predicted_peak_bytes)}});
+    unwritten_.append(
+        events_->path(),
+        EventFile::record(
+            report.step,
+            {{"train/loss", report.loss},
+             {"train/learning_rate", report.learning_rate},
+             {"train/gradient_norm", report.gradient_norm},
+             {"speed/tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
+             {"speed/step_seconds", report.seconds},
+             {"speed/step_seconds_predicted", report.predicted_seconds},
+             {"memory/peak_bytes", static_cast<double>(report.peak_bytes)},
+             {"memory/peak_bytes_predicted", static_cast<double>(report.predicted_peak_bytes)}}));
   }
-  metrics_ << line.dump() << "\n" << std::flush;
-  if (!metrics_) {
-    throw std::runtime_error(
-        "cannot write " + (path_ / "metrics.jsonl").string() + ": is the disk full?");
-  }
+  unwritten_.append(path_ / "metrics.jsonl", line.dump() + "\n");
+}
+
+fs::path RunFolder::write_bad_step(std::int64_t step, const std::string& lines) {
+  const fs::path file = path_ / "bad_steps" / fmt::format("step-{:05}.txt", step);
+  std::error_code refused;  // then writing says why
+  fs::create_directory(file.parent_path(), refused);
+  unwritten_.put(file, lines);
+  return file;
 }
 
 void RunFolder::write_group_sizes(
     const std::vector<GroupSize>& sizes, std::int64_t memory_per_rank) {
   const nlohmann::ordered_json json = {
       {"memory_per_rank", memory_per_rank}, {"sizes", json_of(sizes)}};
-  write_file(path_ / "group_sizes.json", json_text(json));
+  replace_text(path_ / "group_sizes.json", json_text(json));
 }
 
-void RunFolder::sync_steps() { sync_path(path_ / "metrics.jsonl"); }
+void RunFolder::sync_steps() {
+  if (const std::string why = flush(); !why.empty()) {
+    throw std::runtime_error(why);
+  }
+  sync_path(path_ / "metrics.jsonl");
+}
 
 fs::path RunFolder::trace_file(std::int64_t step) const {
   return free_name(path_ / (step == 0 ? "trace.json" : fmt::format("trace-{:06}.json", step)));
@@ -419,7 +440,7 @@ void RunFolder::write_summary(const TrainSummary& summary) {
       {"compared", json_of(summary.compared)},
       {"data", json_of(summary.data)},
       {"eval_data", summary.eval_data ? json_of(*summary.eval_data) : nullptr}};
-  write_file(path_ / "summary.json", json.dump(2) + "\n");
+  replace_text(path_ / "summary.json", json.dump(2) + "\n");
 }
 
 }  // namespace paradyse

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "paradyse/run/train.h"
 #include "src/plan/search/batch/group_sizes.h"
 #include "src/run/train/event_file.h"
+#include "src/run/train/unwritten.h"
 
 namespace paradyse {
 
@@ -35,22 +35,27 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // Goes back to the end of `step`: what the run wrote of later steps is put aside, and
-  // config.toml, where it is another now.
+  // Goes back to the end of `step`: what the run wrote of later steps is put aside, their
+  // checkpoints too, and config.toml, where it is another now, or gone.
   struct Rewound {
     std::vector<StepReport> reports;     // of the steps until then, as far as they were written
     std::filesystem::path put_aside;     // "": there was nothing
     std::filesystem::path config_aside;  // "": it is the same
+    bool config_made = false;            // it was not there
   };
   Rewound rewind(std::int64_t step, const LoadedConfig& config);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  // What the disk refuses of plans, metrics and events waits and is tried again (unwritten.h).
   void write_plan(const Plan& plan, std::int64_t step);
   [[nodiscard]] Plan read_plan(std::int64_t step) const;  // throws like read_plan (plan.h)
   void write_step(const StepReport& report);              // a line of metrics.jsonl
+  std::filesystem::path write_bad_step(std::int64_t step, const std::string& lines);
   void write_group_sizes(const std::vector<GroupSize>& sizes, std::int64_t memory_per_rank);
-  void sync_steps();  // they are on the disk
+  // Tries again what waits; why it still does, or "".
+  std::string flush() { return unwritten_.flush(); }
+  void sync_steps();  // they are on the disk.  Throws std::runtime_error where some wait.
   void write_summary(const TrainSummary& summary);
   // Where a trace from `step` on goes: trace.json, or trace-000050.json.
   [[nodiscard]] std::filesystem::path trace_file(std::int64_t step) const;
@@ -65,7 +70,7 @@ class RunFolder {
   void begin_events(const LoadedConfig& config, std::int64_t step);
 
   std::filesystem::path path_;
-  std::ofstream metrics_;
+  Unwritten unwritten_;
   std::optional<EventFile> events_;  // where they are wanted
   int lock_ = -1;
 };

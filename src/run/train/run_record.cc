@@ -4,17 +4,25 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
 #include "src/plan/base/disk_file.h"
 #include "src/plan/search/batch/document_planner.h"
+#include "src/run/train/checkpoint.h"
+#include "src/run/train/files.h"
+#include "src/run/train/kept_plans.h"
 
 namespace paradyse {
 namespace {
 
 // Steps by which a run is compared.
 constexpr std::int64_t kCompared = 32;
+// Losses that the next one is held against, how many it takes at least, and when it is a spike.
+constexpr std::size_t kRecent = 32;
+constexpr std::size_t kEnough = 8;
+constexpr double kSpike = 3;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 double mean(const std::vector<double>& values, std::size_t begin, std::size_t end) {
@@ -43,10 +51,21 @@ void RunRecord::reopen(const std::filesystem::path& run) {
   }
 }
 
-void RunRecord::expect_room() const {
-  if (leads_) {
-    RunFolder::expect_room(loaded_);
+void RunRecord::expect_room(bool starts_over) const {
+  if (!leads_) {
+    return;
   }
+  const RunConfig::Output& output = loaded_.config.output;
+  const std::filesystem::path there = std::filesystem::path(output.folder) / output.name;
+  if (starts_over && std::filesystem::is_regular_file(there / "config.toml")) {
+    const std::filesystem::path aside = free_name(there);
+    std::filesystem::rename(there, aside);
+    note(fmt::format(
+        "{} has no checkpoint: the run starts again, and what was there is in {}",
+        there.string(),
+        aside.string()));
+  }
+  RunFolder::expect_room(loaded_);
 }
 
 void RunRecord::begin(const DataCounts& data, const ModelReport& model, bool repeatable) {
@@ -55,9 +74,10 @@ void RunRecord::begin(const DataCounts& data, const ModelReport& model, bool rep
   summary_.repeatable = repeatable;
 }
 
-void RunRecord::make_folder() {
+void RunRecord::make_folder(const TrainFrom& from) {
   if (!folder_) {
     folder_.emplace(loaded_);
+    given_plans_ = keep_plans(from, folder_->path());
   }
   summary_.folder = folder_->path();
   if (group_sizes_) {
@@ -70,15 +90,32 @@ void RunRecord::group_sizes(std::vector<GroupSize> sizes, std::int64_t memory_pe
   memory_per_rank_ = memory_per_rank;
 }
 
-void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& changes) {
-  const CheckpointState& state = from.state;
+RunFolder::Rewound RunRecord::go_back(const CheckpointState& state) {
   sweep_checkpoints(folder_->checkpoints());
-  const RunFolder::Rewound rewound = folder_->rewind(state.step, loaded_);
+  RunFolder::Rewound rewound = folder_->rewind(state.step, loaded_);
+  losses_.clear();
+  compared_.clear();
+  idle_seconds_ = 0;
+  for (double* const sum :
+       {&summary_.seconds, &summary_.predicted_seconds, &summary_.prediction_error}) {
+    *sum = 0;
+  }
+  summary_.steps = 0;
+  summary_.late_plans = 0;
+  summary_.peak_bytes = 0;
+  summary_.steps_by_strategy.clear();
   for (const StepReport& report : rewound.reports) {
     count(report);
   }
   summary_.tokens = state.tokens;
   summary_.steps = state.step;
+  return rewound;
+}
+
+void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& changes) {
+  const CheckpointState& state = from.state;
+  const RunFolder::Rewound rewound = go_back(state);
+  given_plans_ = state.given_plans;
   summary_.resumed_at = state.step;
   note(fmt::format(
       "resumed {} after step {} of {}, from {}",
@@ -92,17 +129,75 @@ void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& chan
   for (const std::string& change : changes) {
     note("from here on " + change);
   }
+  if (rewound.config_made) {
+    note(fmt::format(
+        "{} was not there: it was written again from the checkpoint",
+        (folder_->path() / "config.toml").string()));
+  }
   if (!rewound.config_aside.empty()) {
     note("the configuration up to here is in " + rewound.config_aside.string());
   }
 }
 
+void RunRecord::roll_back(const CheckpointState& state) {
+  const RunFolder::Rewound rewound = go_back(state);
+  note(fmt::format(
+      "training goes on after step {}; results of later steps were moved to {}",
+      state.step,
+      rewound.put_aside.string()));
+}
+
+void RunRecord::write_plan(const Plan& plan, std::int64_t step) {
+  folder_->write_plan(plan, step);
+  tell_unwritten();
+}
+
+std::filesystem::path RunRecord::write_bad_step(std::int64_t step, const std::string& lines) {
+  return folder_->write_bad_step(step, lines);
+}
+
 void RunRecord::add(const StepReport& report) {
   folder_->write_step(report);
+  tell_unwritten();
+  if (const double factor = above_median(report.loss);
+      factor > kSpike && loaded_.config.train.loss_spike == 0) {
+    note(fmt::format(
+        "step {}: the loss {:.4g} is {:.1f} times the median of the {} before",
+        report.step,
+        report.loss,
+        factor,
+        std::min(kRecent, losses_.size())));
+  }
   count(report);
   if (hooks_.step) {
     hooks_.step(report);
   }
+}
+
+double RunRecord::above_median(double loss) const {
+  if (losses_.size() < kEnough) {
+    return 0;
+  }
+  const std::size_t recent = std::min(kRecent, losses_.size());
+  std::vector<double> last(losses_.end() - static_cast<std::ptrdiff_t>(recent), losses_.end());
+  const auto middle = last.begin() + static_cast<std::ptrdiff_t>(recent / 2);
+  std::nth_element(last.begin(), middle, last.end());
+  return *middle > 0 ? loss / *middle : 0;
+}
+
+void RunRecord::tell_unwritten() {
+  const std::string why = folder_->flush();
+  if (why.empty() != unwritten_) {
+    return;  // as it was
+  }
+  unwritten_ = !why.empty();
+  note(
+      unwritten_ ? fmt::format(
+                       "{}; {}. Training goes on: what is not written waits in memory, and is "
+                       "tried again at every step and before the next checkpoint",
+                       why,
+                       complete_text(folder_->checkpoints()))
+                 : "what waited for the disk is written");
 }
 
 void RunRecord::evaluated(const EvalResult& result) {
@@ -149,10 +244,18 @@ TrainSummary RunRecord::finish(const Trace& trace) {
   summary_.last_loss = mean(losses_, n - std::min(of, n), n);
   summary_.idle_share = summary_.seconds > 0 ? idle_seconds_ / summary_.seconds : 0;
   summary_.compared = measured_comparison(compared_);
-  folder_->write_summary(summary_);
+  std::string wrong = folder_->flush();
+  const auto writing = [&](const auto& body) {
+    try {
+      body();
+    } catch (const std::runtime_error& error) {
+      wrong = wrong.empty() ? error.what() : wrong;
+    }
+  };
+  writing([&] { folder_->write_summary(summary_); });
   if (loaded_.config.output.trace) {
     const std::filesystem::path file = folder_->trace_file(summary_.resumed_at);
-    trace.write(file, "paradyse train " + folder_->path().filename().string());
+    writing([&] { trace.write(file, "paradyse train " + folder_->path().filename().string()); });
     if (const std::optional<std::int64_t> steps = trace.ended_after()) {
       note(fmt::format(
           "{} ends after step {} of {}: it has reached output.trace_limit = {}",
@@ -161,6 +264,9 @@ TrainSummary RunRecord::finish(const Trace& trace) {
           summary_.steps,
           loaded_.config.output.trace_limit));
     }
+  }
+  if (!wrong.empty()) {
+    throw std::runtime_error(fmt::format("{}; {}", wrong, complete_text(folder_->checkpoints())));
   }
   return summary_;
 }
@@ -177,7 +283,7 @@ void RunRecord::count(const StepReport& report) {
   summary_.seconds += report.seconds;
   summary_.late_plans += report.late ? 1 : 0;
   summary_.predicted_seconds += report.predicted_seconds;
-  if (report.seconds > 0) {
+  if (report.seconds > 0 && !report.skipped) {
     const double error = std::abs(report.predicted_seconds / report.seconds - 1);
     const auto steps = static_cast<double>(summary_.steps);
     summary_.prediction_error += (error - summary_.prediction_error) / steps;

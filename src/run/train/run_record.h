@@ -24,18 +24,31 @@ class RunRecord {
   // std::invalid_argument when nothing can be written there.
   void reopen(const std::filesystem::path& run);
   // Throws where make_folder() could not make a folder (RunFolder::expect_room).
-  void expect_room() const;
+  // With `starts_over` what stands there is moved aside, as long as it has no checkpoint.
+  void expect_room(bool starts_over) const;
   // What the summary says of the run as it begins.
   void begin(const DataCounts& data, const ModelReport& model, bool repeatable);
   // What a group of each size can do, by what is known as the run begins; for its report.
   void group_sizes(std::vector<GroupSize> sizes, std::int64_t memory_per_rank);
-  // Steps are about to begin: makes the folder, unless it was reopened.
-  void make_folder();
+  // Steps are about to begin: makes the folder, unless it was reopened, and keeps the plans that
+  // are given.
+  void make_folder(const TrainFrom& from);
+  // The hash of plans that are kept in the folder (kept_plans.h); "": there are none.
+  [[nodiscard]] const std::string& given_plans() const { return given_plans_; }
   // Puts the folder back to the checkpoint, takes over what it says of the steps until then, and
   // says so.
   void rewind(const Resumed& from, const std::vector<std::string>& changes);
+  // The same of a run that goes back while it trains.
+  void roll_back(const CheckpointState& state);
 
+  // What the disk refuses of these waits and is tried again; that is told once.
+  void write_plan(const Plan& plan, std::int64_t step);
   void add(const StepReport& report);
+  // How many times the median of the last losses this one is; 0: there are too few.
+  [[nodiscard]] double above_median(double loss) const;
+  // A file in bad_steps/ with the documents of a step, from 1, one a line; gives its name.  What
+  // the disk refuses of it waits, too.
+  std::filesystem::path write_bad_step(std::int64_t step, const std::string& lines);
   void stopped() { summary_.interrupted = true; }
   void evaluated(const EvalResult& result);
   // At the end of a run, beside the best single strategy, as `known` knows now; a few milliseconds
@@ -57,6 +70,8 @@ class RunRecord {
 
  private:
   void count(const StepReport& report);
+  RunFolder::Rewound go_back(const CheckpointState& state);
+  void tell_unwritten();
 
   const LoadedConfig& loaded_;
   const TrainHooks& hooks_;
@@ -64,6 +79,8 @@ class RunRecord {
   std::optional<RunFolder> folder_;
   std::optional<std::vector<GroupSize>> group_sizes_;
   std::int64_t memory_per_rank_ = 0;
+  std::string given_plans_;
+  bool unwritten_ = false;  // told that something waits for the disk
   std::vector<double> losses_;
   std::vector<ComparedStep> compared_;
   double idle_seconds_ = 0;  // the mean over the ranks

@@ -166,6 +166,13 @@ BatchPlanner& StepPlans::planner() {
   return planner;
 }
 
+void StepPlans::go_back(const BatchPlanner::Learned& learned) {
+  if (!given()) {
+    planner();
+    learn(learned);
+  }
+}
+
 Plan StepPlans::recorded(std::size_t step) const {
   const std::filesystem::path file =
       options_.replay / "plans" / fmt::format("step-{:05}.json", step + 1);

@@ -75,6 +75,8 @@ class StepPlans {
   // What was learned so far, and in its place what another run did.
   [[nodiscard]] BatchPlanner::Learned learned() const { return planners_.fallback->learned(); }
   void learn(const BatchPlanner::Learned& learned);
+  // The next step is one that was taken before; what was learned since is forgotten.
+  void go_back(const BatchPlanner::Learned& learned);
   // The planner of fallbacks, which knows all that was learned, where documents are planned.
   DocumentPlanner* documents() { return planners_.documents; }
 

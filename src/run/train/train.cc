@@ -10,6 +10,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/run/execute/trace.h"
+#include "src/run/train/kept_plans.h"
 #include "src/run/train/measured_costs.h"
 #include "src/run/train/rank_training.h"
 #include "src/run/train/run_inputs.h"
@@ -49,16 +50,29 @@ std::optional<StaticPlans> static_plans_of(
 }  // namespace
 
 TrainSummary train(
-    const LoadedConfig& given, const TrainHooks& hooks, Backend& backend, const TrainFrom& from) {
+    const LoadedConfig& given,
+    const TrainHooks& hooks,
+    Backend& backend,
+    const TrainFrom& given_from) {
   const LoadedConfig asked = with_absolute_paths(given);  // it may go on from another folder
   const std::int64_t limit = trace_limit(asked.config);
   RunRecord record(asked, hooks, backend.leads());
+  TrainFrom from = given_from;
   if (!from.resume.empty()) {
     record.reopen(from.resume);  // before all else: nobody shall be at the folder
   } else {
-    record.expect_room();  // before what may take long
+    record.expect_room(from.starts_over);  // before what may take long
   }
-  const TrainingInputs inputs = training_inputs(asked, from.resume);
+  const auto note = [&](const std::string& line) {
+    if (backend.leads()) {
+      record.note(line);
+    }
+  };
+  const TrainingInputs inputs = training_inputs(asked, from, backend, note);
+  if (inputs.from) {
+    from = with_kept_plans(
+        std::move(from), *inputs.from, static_cast<int>(asked.config.parallel.ranks), note);
+  }
   expect_comparable(asked.config, inputs.model.model, backend, from);
   if (backend.leads()) {
     for (const std::string& line : inputs.data.lines("data")) {
@@ -87,6 +101,7 @@ TrainSummary train(
   const TrainingRun run{
       .loaded = config,
       .hooks = hooks,
+      .from = from,
       .inputs = inputs,
       .numbers = numbers,
       .plans = *plans,

@@ -27,6 +27,17 @@ std::int64_t TrainingInputs::longest() const {
   return most;
 }
 
+bool TrainingInputs::moved(const RunConfig& config) const {
+  if (!from) {
+    return false;
+  }
+  const CheckpointState& state = from->state;
+  const auto device_then = state.configuration.find("parallel.device");
+  return !std::cmp_equal(state.ranks, config.parallel.ranks) ||
+         (device_then != state.configuration.end() &&
+          device_then->second.find(config.parallel.device) == std::string::npos);
+}
+
 std::vector<BatchSizes> TrainingInputs::largest() const {
   if (data.samples() == nullptr) {
     return {{.lengths = {longest()}}};
@@ -72,12 +83,17 @@ DataPosition TrainingInputs::position(std::int64_t step) const {
   return data_position(data.size(), data_fingerprint, steps, step);
 }
 
-TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem::path& resume) {
+TrainingInputs training_inputs(
+    const LoadedConfig& loaded,
+    const TrainFrom& goes_by,
+    Backend& backend,
+    const std::function<void(const std::string& line)>& note) {
   const RunConfig& config = loaded.config;
   std::optional<Resumed> from;
   std::vector<std::string> changes;
-  if (!resume.empty()) {  // first: the checkpoint has to fit the configuration
-    from = reading([&] { return resumed(resume); }, "--resume");
+  if (!goes_by.resume.empty()) {  // first: the checkpoint has to fit the configuration
+    from = resumed(
+        goes_by.resume, goes_by.checkpoint, static_cast<int>(config.parallel.ranks), backend, note);
     changes = expect_same_run(loaded, *from);
   }
   const c10::Device device = device_named(config.parallel.device);

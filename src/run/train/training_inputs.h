@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/config.h"
 #include "paradyse/run/backend.h"
+#include "paradyse/run/train.h"
 #include "paradyse/run/weights.h"
 #include "src/run/train/dataset.h"
 #include "src/run/train/resume.h"
@@ -30,6 +31,9 @@ struct TrainingInputs {
   std::vector<std::uint64_t> first_draws;        // [step] draws of the steps before it
   std::optional<Dataset> evaluation;
 
+  // It goes on with another number of ranks, or on another kind of device, than it had: what was
+  // measured and learned is of others.
+  [[nodiscard]] bool moved(const RunConfig& config) const;
   [[nodiscard]] std::int64_t first_step() const { return from ? from->state.step : 0; }
   // The items of a step, and the most tokens that one of any has.
   [[nodiscard]] BatchSizes batch(std::size_t step) const { return data.sizes(steps[step]); }
@@ -43,9 +47,13 @@ struct TrainingInputs {
   [[nodiscard]] DataPosition position(std::int64_t step) const;
 };
 
-// `resume`: the folder of a run to go on with; "": a new one.  Throws what is wrong with any of
-// them, naming the key or --resume.
-TrainingInputs training_inputs(const LoadedConfig& loaded, const std::filesystem::path& resume);
+// Every process calls it.  `note` is told what became of a damaged checkpoint.  Throws what is
+// wrong with any of them, naming the key or --resume.
+TrainingInputs training_inputs(
+    const LoadedConfig& loaded,
+    const TrainFrom& from,
+    Backend& backend,
+    const std::function<void(const std::string& line)>& note);
 
 // Every process calls this.  Throws RanksDiffer (agreement.h) unless all have the same contents.
 void expect_same_inputs(const TrainingInputs& inputs, const RunConfig& config, Backend& backend);

@@ -1,5 +1,7 @@
 #include "src/run/train/training_plans.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
@@ -17,7 +19,8 @@ constexpr double kNeverLate = 1e6;  // seconds
 // What the run learned until its checkpoint, as far as it goes by the same costs and memory now.
 BatchPlanner::Learned still_true(
     const CheckpointState& then, const LoadedConfig& now, const PlanningNumbers& numbers) {
-  if (then.costs != numbers.costs_fingerprint()) {
+  if (then.costs != numbers.costs_fingerprint() ||
+      !std::cmp_equal(then.ranks, now.config.parallel.ranks)) {
     return {};
   }
   BatchPlanner::Learned learned = then.learned;
@@ -33,6 +36,21 @@ BatchPlanner::Learned still_true(
     }
   }
   return learned;
+}
+
+// What becomes of costs and of what was learned where a run goes on with other ranks or devices.
+std::string told_of_move(
+    const CheckpointState& then, const RunConfig& now, const PlanningNumbers& numbers) {
+  return fmt::format(
+      "the run had {} rank{} and has {} now ({}): what steps taught of time and memory is dropped, "
+      "and {}",
+      then.ranks,
+      then.ranks == 1 ? "" : "s",
+      now.parallel.ranks,
+      now.parallel.device,
+      !numbers.costs                 ? "plans use a closed form, measured anew"
+      : numbers.extrapolated.empty() ? "plans use costs that were measured for these ranks"
+                                     : numbers.extrapolated);
 }
 
 }  // namespace
@@ -81,11 +99,15 @@ std::unique_ptr<StepPlans> training_plans(
           .correct = costs && config.costs.correct,
           // else which plans are late would go by a clock
           .planning_seconds = config.costs.correct ? config.parallel.planning_seconds : kNeverLate,
-          .decided = leads && inputs.from ? plans_were_late(from.resume, inputs.first_step())
-                                          : std::map<std::size_t, bool>(),
+          .decided = leads && inputs.from && !inputs.moved(config)
+                         ? plans_were_late(from.resume, inputs.first_step())
+                         : std::map<std::size_t, bool>(),
           .note = note});
   if (!leads) {
     return plans;
+  }
+  if (inputs.moved(config)) {
+    note(told_of_move(inputs.from->state, config, numbers));
   }
   const bool given = !from.replay.empty() || !from.plan.empty();
   note(

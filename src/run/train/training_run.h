@@ -17,6 +17,7 @@ namespace paradyse {
 struct TrainingRun {
   const LoadedConfig& loaded;
   const TrainHooks& hooks;
+  const TrainFrom& from;
   const TrainingInputs& inputs;
   const PlanningNumbers& numbers;
   StepPlans& plans;                     // rank 0 alone uses it

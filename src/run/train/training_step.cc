@@ -29,15 +29,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-NotFinite not_finite(const TrainingRun& run, std::int64_t step, const std::string& what) {
-  return NotFinite(fmt::format(
-      "step {}: {}. A lower optimizer.lr, a longer warm-up or clipping (optimizer.max_grad_norm) "
-      "may help; its documents are in {}, the weights before it in model/",
-      step + 1,
-      what,
-      (run.record.path() / "plans" / fmt::format("step-{:05}.json", step + 1)).string()));
-}
-
 // For lack of memory, all ranks agree on a plan that needs less.  A run by given plans has none.
 Plan leaner(
     const TrainingRun& run,
@@ -57,7 +48,7 @@ Plan leaner(
         reason,
         less ? "the step is repeated with a plan that needs less" : "and no plan needs less"));
     if (less) {
-      run.record.folder().write_plan(*less, step + 1);
+      run.record.write_plan(*less, step + 1);
     }
   }
   less = session.broadcast(std::move(less));
@@ -67,19 +58,19 @@ Plan leaner(
   return *std::move(less);
 }
 
-// A batch that is through, by the plan that it went by at last.
+// A batch that is through.
 struct Played {
-  StepPlans::Step planned;
   BatchResult batch;
   int retries = 0;
 };
 
 // Runs the batch; where memory does not suffice in spite of the plan, by leaner ones.  The weights
 // are not touched, and no document is left out or comes twice: what was done is thrown away.
+// `planned` becomes the plan that it went by at last.
 Played play_batch(
     const TrainingRun& run,
     std::int64_t step,
-    StepPlans::Step planned,
+    StepPlans::Step& planned,
     const LossScale& scale,
     RankSession& session) {
   const auto s = idx(step);
@@ -94,12 +85,40 @@ Played play_batch(
         result = session.play(planned.plan, batch, /*backward=*/true, scale.value());
       });
     } catch (const NotFinite& error) {
-      throw not_finite(run, step, error.what());
+      throw BadStep(error.what(), error.documents());
     }
     if (!lack) {
-      return {.planned = std::move(planned), .batch = std::move(result), .retries = retries};
+      return {.batch = std::move(result), .retries = retries};
     }
     planned.plan = leaner(run, step, planned, *lack, session);
+  }
+}
+
+// A loss far above those before it, which rank 0 knows.
+void expect_no_spike(const TrainingRun& run, const BatchResult& batch, RankSession& session) {
+  const double limit = run.config().train.loss_spike;
+  if (limit == 0 || batch.predicted_tokens == 0) {
+    return;
+  }
+  const double factor = session.rank() == 0 ? run.record.above_median(batch.loss) : 0;
+  if (broadcast_number(factor > limit ? 1 : 0, "loss spike", session.world()) != 0) {
+    std::vector<std::int64_t> highest;  // the document with the highest loss of a token
+    double most = 0;
+    for (std::size_t d = 0; d < batch.loss_sums.size(); ++d) {
+      const double mean =
+          batch.counts[d] > 0 ? batch.loss_sums[d] / static_cast<double>(batch.counts[d]) : 0;
+      if (mean > most) {
+        most = mean;
+        highest = {static_cast<std::int64_t>(d)};
+      }
+    }
+    throw BadStep(
+        fmt::format(
+            "the loss is {:.6g}, more than train.loss_spike = {} times the median of the steps "
+            "before",
+            batch.loss,
+            limit),
+        std::move(highest));
   }
 }
 
@@ -139,7 +158,7 @@ Update update(
   } else if (!counts) {
     optimizer.uncount();
     if (config.train.dtype != Dtype::float16 || loss_scale <= 1) {
-      throw not_finite(run, step, fmt::format("the norm of the gradients is {}", norm));
+      throw BadStep(fmt::format("the norm of the gradients is {}", norm), {});
     }
   }
   session.note("optimizer", "optimizer", begin);
@@ -197,7 +216,7 @@ StepReport step_report(
     double update_seconds,
     const RankNumbers& measured,
     std::map<std::string, std::int64_t> allocator) {
-  const Plan& plan = played.planned.plan;
+  const Plan& plan = step.planned.plan;
   const BatchResult& batch = played.batch;
   StepReport report{
       .step = step.step + 1,
@@ -212,7 +231,7 @@ StepReport step_report(
       .update_seconds = update_seconds,
       .predicted_seconds = plan.predicted.seconds.value_or(0),
       .planning_seconds = plan.planner_seconds.value_or(0),
-      .late = played.planned.late,
+      .late = step.planned.late,
       .switching_seconds = step.switching_seconds + batch.switching_seconds,
       .retries = played.retries,
       .peak_bytes = measured.peak_bytes,
@@ -251,16 +270,46 @@ StepReport step_report(
 
 }  // namespace
 
+StepReport skipped_step(const TrainingRun& run, const TrainingStep& step) {
+  const Plan& plan = step.planned.plan;
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  return {
+      .step = step.step + 1,
+      .steps = run.config().train.steps,
+      .loss = kNone,
+      .gradient_norm = kNone,
+      .documents = static_cast<std::int64_t>(plan.lengths.size()),
+      .tokens = std::accumulate(plan.lengths.begin(), plan.lengths.end(), std::int64_t{0}),
+      .seconds = seconds_since(step.begin),
+      .predicted_seconds = plan.predicted.seconds.value_or(0),
+      .planning_seconds = plan.planner_seconds.value_or(0),
+      .late = step.planned.late,
+      .switching_seconds = step.switching_seconds,
+      .skipped = true,
+      .micro_batches = {},
+      .plan_sha256 = hash(plan)};
+}
+
 std::optional<StepReport> train_step(
     const TrainingRun& run,
     TrainingStep step,
     RankSession& session,
     AdamW& optimizer,
     LossScale& scale) {
-  Played played = play_batch(run, step.step, std::move(step.planned), scale, session);
+  Played played;
+  Update updated;
   Stopwatch rest;
-  rest.start();
-  const Update updated = update(run, step.step, played.batch, session, optimizer, scale);
+  try {
+    played = play_batch(run, step.step, step.planned, scale, session);
+    expect_no_spike(run, played.batch, session);
+    rest.start();
+    updated = update(run, step.step, played.batch, session, optimizer, scale);
+  } catch (BadStep& bad) {
+    if (session.rank() == 0) {
+      bad.report = skipped_step(run, step);
+    }
+    throw;
+  }
   RankNumbers numbers = numbers_of_ranks(played.batch, session);
   auto allocator = allocator_of_ranks(run, session);
   rest.stop();
@@ -269,8 +318,7 @@ std::optional<StepReport> train_step(
   }
   StepReport report =
       step_report(run, step, played, updated, rest.seconds(), numbers, std::move(allocator));
-  run.plans.took(
-      idx(step.step), played.planned.plan, numbers.rank_seconds, numbers.computed_seconds);
+  run.plans.took(idx(step.step), step.planned.plan, numbers.rank_seconds, numbers.computed_seconds);
   return report;
 }
 

@@ -5,6 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "paradyse/run/session.h"
 #include "src/run/train/training_run.h"
@@ -20,9 +24,20 @@ struct TrainingStep {
   double switching_seconds = 0;  // that it waited for its plan
 };
 
-// Every rank calls it with the same step and plan; rank 0 has the report.  Throws NotFinite, on all
-// ranks and before the weights are touched, naming the step and what may help; OutOfMemory when no
-// plan needs less.
+// A step whose loss or gradients are no number, or whose loss is a spike (train.loss_spike).
+class BadStep : public std::runtime_error {
+ public:
+  BadStep(const std::string& what, std::vector<std::int64_t> to_blame)
+      : std::runtime_error(what), documents(std::move(to_blame)) {}
+  std::vector<std::int64_t> documents;  // of the step, those to blame; none: not known
+  std::optional<StepReport> report;     // rank 0's, of a step that changed nothing
+};
+
+// Of a step that changed nothing.
+StepReport skipped_step(const TrainingRun& run, const TrainingStep& step);
+
+// Every rank calls it with the same step and plan; rank 0 has the report.  Throws BadStep, on all
+// ranks and before the weights are touched; OutOfMemory when no plan needs less.
 std::optional<StepReport> train_step(
     const TrainingRun& run,
     TrainingStep step,

@@ -19,10 +19,17 @@ constexpr std::size_t kSteps = 3;
 // Less than this is no reason to hold more copies.
 constexpr double kWorthCopies = 0.98;
 
-// Of plans that the run goes by, or of its checkpoint; none: it is the run's to say.
-std::optional<int> given_domain(const TrainingInputs& inputs, const TrainFrom& from) {
-  if (inputs.from) {
+// Of plans that the run goes by; of its checkpoint, so that the run stays the same, unless
+// something else is asked for or there are other ranks; none: it is the run's to say.
+std::optional<int> given_domain(
+    const RunConfig& config, const TrainingInputs& inputs, const TrainFrom& from) {
+  const bool plans = !from.plan.empty() || !from.replay.empty();
+  if (inputs.from &&
+      (plans || (config.parallel.weight_domain == "auto" && !inputs.moved(config)))) {
     return inputs.from->state.weight_domain;
+  }
+  if (inputs.from) {
+    return std::nullopt;
   }
   const std::filesystem::path file = !from.plan.empty() ? from.plan
                                      : !from.replay.empty()
@@ -76,7 +83,7 @@ int weight_domain(
         kKey,
         kKey));
   }
-  if (const std::optional<int> given = given_domain(inputs, from)) {
+  if (const std::optional<int> given = given_domain(config, inputs, from)) {
     const int wanted = asked == "world" ? ranks : asked == "node" ? node : *given;
     if (wanted != *given) {
       throw std::invalid_argument(fmt::format(
@@ -86,7 +93,7 @@ int weight_domain(
           asked,
           wanted,
           ranks,
-          inputs.from ? "in the checkpoint" : "in the given plans",
+          "in the given plans",
           *given,
           kKey));
     }

@@ -1,0 +1,60 @@
+// paradyse export: a checkpoint as a Hugging Face folder.
+#include "src/run/train/export.h"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "src/cli/commands.h"
+#include "src/cli/progress.h"
+
+namespace paradyse::cli {
+namespace {
+
+struct ExportOptions {
+  std::string from;
+  std::string to;
+  std::string model;
+};
+
+int run_export(const ExportOptions& options, const Common& common) {
+  const Exported exported = export_checkpoint(options.from, options.to, options.model);
+  if (common.json) {
+    print_json(
+        {{"folder", options.to},
+         {"checkpoint", exported.checkpoint.string()},
+         {"step", exported.step},
+         {"dtype", exported.dtype},
+         {"notes", exported.notes}});
+    return kOk;
+  }
+  for (const std::string& note : exported.notes) {
+    say(note);
+  }
+  fmt::print(
+      "{}: a Hugging Face folder of step {} ({}), in {}\n",
+      options.to,
+      exported.step,
+      exported.checkpoint.string(),
+      exported.dtype);
+  return kOk;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, Common& common) {
+  auto [command, options] = add_command<ExportOptions>(
+      app, common, "export", "Write a checkpoint as a Hugging Face folder", run_export);
+  command
+      ->add_option(
+          "from",
+          options->from,
+          "Run folder (its newest checkpoint), or a folder in its checkpoints/")
+      ->option_text("RUN_OR_CHECKPOINT")
+      ->required();
+  command->add_option("to", options->to, "New or empty folder")->option_text("OUT")->required();
+  command->add_option(
+      "--model", options->model, "Where the run's model is now (default: where the run found it)");
+}
+
+}  // namespace paradyse::cli

@@ -1,0 +1,99 @@
+#include "src/run/train/kept_plans.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <system_error>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "src/plan/base/xxh64.h"
+#include "src/run/train/files.h"
+
+namespace paradyse {
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path given_in(const fs::path& run) { return run / "given"; }
+
+// Of all that is kept, names and contents; "": nothing is.
+std::string hash_of_kept(const fs::path& run) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(given_in(run), error)) {
+    if (entry.is_regular_file()) {
+      files.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(files);
+  Xxh64 hash;
+  for (const fs::path& file : files) {
+    hash.add(file.filename().string() + "|" + file_xxh64(file) + "|");
+  }
+  return files.empty() ? "" : hash.hex();
+}
+
+}  // namespace
+
+std::string keep_plans(const TrainFrom& from, const fs::path& run) {
+  if (from.replay.empty() && from.plan.empty()) {
+    return "";
+  }
+  const fs::path given = given_in(run);
+  fs::create_directory(given);
+  if (!from.plan.empty()) {
+    replace_text(given / "plan.json", file_text(from.plan));
+  } else {
+    fs::create_directory(given / "plans");
+    for (const fs::directory_entry& entry : fs::directory_iterator(from.replay / "plans")) {
+      const fs::path& file = entry.path();
+      if (file.extension() == ".json") {
+        replace_text(given / "plans" / file.filename(), file_text(file));
+      }
+    }
+  }
+  const int folder = ::open(given.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {  // all of them at once: a run may have very many
+    ::syncfs(folder);
+    ::close(folder);
+  }
+  return hash_of_kept(run);
+}
+
+TrainFrom with_kept_plans(
+    TrainFrom from,
+    const Resumed& resumed,
+    int ranks,
+    const std::function<void(const std::string& line)>& note) {
+  const CheckpointState& state = resumed.state;
+  if (state.given_plans.empty()) {
+    return from;
+  }
+  const fs::path given = given_in(from.resume);
+  if (ranks != state.ranks) {
+    note(fmt::format(
+        "the plans that the run was given are for {} ranks, and there are {}: from here on plans "
+        "are made",
+        state.ranks,
+        ranks));
+    return from;
+  }
+  if (const std::string hash = hash_of_kept(from.resume); hash != state.given_plans) {
+    throw std::invalid_argument(fmt::format(
+        "--resume: {}: the plans that the run was given (--replay or --plan) are kept there, and "
+        "{}; "
+        "restore the folder, or start a new run from the weights in {} with --model",
+        given.string(),
+        hash.empty() ? "are gone"
+                     : fmt::format("have XXH64 {}, but had {}", hash, state.given_plans),
+        (from.resume / "model").string()));
+  }
+  const fs::path plan = given / "plan.json";
+  (fs::exists(plan) ? from.plan : from.replay) = fs::exists(plan) ? plan : given;
+  return from;
+}
+
+}  // namespace paradyse

@@ -1,0 +1,59 @@
+#include "src/run/train/unwritten.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/run/train/files.h"
+
+namespace paradyse {
+
+void Unwritten::put(const std::filesystem::path& file, std::string text) {
+  take({.file = file, .text = std::move(text)});
+}
+
+void Unwritten::append(const std::filesystem::path& file, std::string text) {
+  take({.file = file, .text = std::move(text), .appended = true});
+}
+
+void Unwritten::take(Text text) {
+  const auto before = std::ranges::find(waiting_, text.file, &Text::file);
+  if (before == waiting_.end()) {
+    waiting_.push_back(std::move(text));
+  } else if (text.appended) {
+    before->text += text.text;
+  } else {
+    before->text = std::move(text.text);
+  }
+  std::size_t bytes = 0;
+  const std::string why = flush();
+  for (const Text& one : waiting_) {
+    bytes += one.text.size();
+  }
+  if (bytes > kMostBytes) {
+    throw std::runtime_error(
+        fmt::format("{}; {} MiB of plans and metrics wait to be written", why, bytes >> 20U));
+  }
+}
+
+std::string Unwritten::flush() {
+  std::string first;
+  std::erase_if(waiting_, [&](const Text& one) {
+    try {
+      if (one.appended) {
+        append_text(one.file, one.text);
+      } else {
+        replace_text(one.file, one.text);
+      }
+      return true;
+    } catch (const std::runtime_error& error) {
+      first = first.empty() ? error.what() : first;
+      return false;
+    }
+  });
+  return first;
+}
+
+}  // namespace paradyse
