@@ -328,7 +328,7 @@ class HostsTest(GlooTest):
         def start_on(host, address, *options):
             return self.start_on(
                 host, "launch", "-n", 1, "--nodes", 2, "--node", host, "--rendezvous", address,
-                *options, "--", *self.grad, "--out", self.folder / "x")
+                *options, "--", *self.grad, "--timeout", 10, "--out", self.folder / "x")
 
         begin = time.monotonic()
         nowhere = ["10.77.0.9:4000", "10.77.0.1:4001"]  # no such host; nobody listens

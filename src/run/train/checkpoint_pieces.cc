@@ -50,11 +50,12 @@ struct StoredRows {
   std::size_t file = 0;
 };
 
-// What the files hold of each weight, by the first row.
+// What the files hold of each weight, by the first row; of equal rows first those of file `own`.
 std::map<std::string, std::vector<StoredRows>> stored_rows(
-    const std::vector<SafetensorsReader>& files) {
+    const std::vector<SafetensorsReader>& files, std::size_t own) {
   std::map<std::string, std::vector<StoredRows>> stored;
-  for (std::size_t f = 0; f < files.size(); ++f) {
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::size_t f = (own + i) % files.size();
     for (const auto& [key, text] : files[f].metadata()) {
       const std::size_t bracket = key.rfind('[');
       if (!key.ends_with(']') || bracket == std::string::npos) {
@@ -113,7 +114,7 @@ void read_pieces(const std::vector<fs::path>& files, Parameters& parameters, Ada
   for (const fs::path& file : files) {
     readers.emplace_back(file);
   }
-  const auto stored = stored_rows(readers);
+  const auto stored = stored_rows(readers, idx(parameters.domain_rank()));
   for (const WeightPiece& piece : pieces(parameters)) {
     const auto found = stored.find(piece.name);
     std::int64_t at = piece.rows.begin;

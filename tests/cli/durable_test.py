@@ -1,0 +1,470 @@
+"""Runs that go on: on other ranks, by plans they were given, past damage, full disks and bad steps."""
+import itertools
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+from resume_test import ResumeTest as Runs
+from support import FAILED, OK, PARADYSE, USAGE
+
+LONG = "PARADYSE_TEST_LONG" in os.environ
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "slurm" / "train.sbatch"
+
+
+class DurableTest(Runs):
+    def setUp(self):
+        super().setUp()
+        text = self.config.read_text()
+        self.config.write_text(text + '[costs]\ncorrect = false\n')
+
+    def losses(self, run):
+        return [line["loss"] for line in self.metrics(run)]
+
+    def lines(self, run):
+        return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+    def expect_same_losses(self, run, straight, message=None):
+        """Post: the same documents in the same steps, and losses that differ by rounding alone."""
+        mine, theirs = self.metrics(run), self.metrics(straight)
+        self.assertEqual([line["tokens"] for line in mine], [line["tokens"] for line in theirs], message)
+        for one, other in zip(mine, theirs):
+            self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-6, msg=message)
+
+    def begun(self, *arguments):
+        """A process that trains, of whose run metrics.jsonl has a step."""
+        process = subprocess.Popen(
+            [PARADYSE, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def await_steps(self, process, run, steps):
+        metrics = run / "metrics.jsonl"
+        while process.poll() is None and (
+                not metrics.exists() or metrics.read_text().count("\n") < steps):
+            time.sleep(0.005)
+
+
+class OtherRanksTest(DurableTest):
+    def test_of_any_number(self):
+        sizes = [1, 2, 3, 4, 6, 8] if LONG else [1, 2, 4]
+        models = {"tied": "", "untied": "257", "wide": "50257"}
+        seed = random.randrange(2**32)
+        draw = random.Random(seed)
+        llama = (self.folder / "llama.toml").read_text()
+        for name, vocabulary in models.items():
+            text = llama
+            if vocabulary:
+                text = text.replace("vocab_size = 256", f"vocab_size = {vocabulary}").replace(
+                    "tie_word_embeddings = true", "tie_word_embeddings = false")
+            (self.folder / "llama.toml").write_text(text)
+            offload = ["optimizer.offload=true"] if name == "untied" else []
+            straight = {
+                ranks: self.straight(
+                    f"{name}{ranks}", "train.dtype=float64", "model.dropout=0.1", "output.trace=false",
+                    f"parallel.ranks={ranks}", *offload)
+                for ranks in sizes}
+            pairs = [pair for pair in itertools.product(sizes, sizes) if pair[0] != pair[1]]
+            for before, after in pairs if LONG else draw.sample(pairs, 2):
+                with self.subTest(name, before=before, after=after, seed=seed):
+                    cut = self.cut(straight[before], 4, f"{name}_{before}_{after}")
+                    said = self.resume(cut, "--ranks", after).stderr
+                    self.assertIn(f"the run had {before} rank", said)
+                    self.assertIn(f"parallel.ranks = {after} (was {before})", said)
+                    self.expect_same_losses(cut, straight[before], (before, after, seed))
+                    shutil.rmtree(cut)
+
+    def test_of_processes(self):
+        straight = self.straight("straight", "train.dtype=float64")
+        cut = self.cut(straight, 4, "cut")
+        self.run_program("launch", "-n", 2, "--", "train", "--resume", cut)
+        self.expect_same_losses(cut, straight)
+
+    # Twice in an epoch, each time on another number of ranks.
+    def test_kills(self):
+        settings = ["train.dtype=float64", "model.dropout=0.1", "train.steps=24"]
+        straight = self.straight("straight", *settings)
+        run = self.cut(straight, 4, "killed")
+        for ranks in (2, 4):
+            done = len(self.metrics(run))
+            process = self.begun(
+                "train", "--resume", run, "--ranks", ranks, "--set", "checkpoint.every=1")
+            self.assertTrue(any(line.startswith("resumed ") for line in process.stderr))
+            self.await_steps(process, run, min(done, 8) + 2)
+            process.kill()
+            process.wait(timeout=60)
+        self.resume(run, "--ranks", 1)
+        self.expect_same_losses(run, straight)
+
+
+class GivenPlansTest(DurableTest):
+    def test_replayed_plans_are_kept(self):
+        recorded = self.straight("recorded", "parallel.attention=MegatronTS")
+        self.run_program(
+            "train", "--json", "--replay", recorded, "--set", "output.name=replayed",
+            "--set", "parallel.attention=DataZ")
+        replayed = self.folder / "runs" / "replayed"
+        hashes = [line["plan_sha256"] for line in self.metrics(recorded)]
+        self.assertEqual([line["plan_sha256"] for line in self.metrics(replayed)], hashes)
+        shutil.rmtree(recorded)  # its plans are in the run's own folder
+        cut = self.cut(replayed, 4, "cut")
+        self.assertIn("plans are those that were given", self.resume(cut).stderr)
+        self.expect_same(cut, replayed)
+        changed = self.cut(replayed, 4, "changed")
+        plan = changed / "given" / "plans" / "step-00007.json"
+        plan.write_text(plan.read_text().replace("1", "2", 1))
+        self.assertIn("given", self.resume(changed, code=USAGE).stderr)
+        shutil.rmtree(changed / "given")
+        self.assertIn("are gone", self.resume(changed, code=USAGE).stderr)
+        fewer = self.cut(replayed, 4, "fewer")
+        said = self.resume(fewer, "--ranks", 2).stderr
+        self.assertIn("given are for 3 ranks, and there are 2: from here on plans are made", said)
+
+    def test_a_plan_of_all_steps_is_kept(self):
+        documents = self.write_documents([[(7 * i + d) % 256 for i in range(40)] for d in range(6)])
+        self.straight("first", f"data.path={documents}", "train.tokens_per_step=80", "train.steps=1")
+        plan = self.folder / "plan.json"
+        shutil.copy(self.folder / "runs" / "first" / "plans" / "step-00001.json", plan)
+        self.run_program(
+            "train", "--json", "-c", self.config, "--plan", plan, "--set", "output.name=planned",
+            "--set", f"data.path={documents}", "--set", "train.tokens_per_step=80")
+        plan.unlink()
+        planned = self.folder / "runs" / "planned"
+        cut = self.cut(planned, 4, "cut")
+        self.resume(cut)
+        self.expect_same(cut, planned)
+
+
+class DamageTest(DurableTest):
+    def test_the_one_before_takes_the_place(self):
+        straight = self.straight("straight", "checkpoint.every=2")
+        for name, arguments, step in (
+                ("damaged", [], 4), ("previous", ["--resume-from", "previous"], 4),
+                ("named", ["--resume-from", "2"], 2)):
+            run = self.cut(straight, 6, name)
+            file = run / "checkpoints" / "000006" / "rank-00001.safetensors"
+            if name == "damaged":
+                content = bytearray(file.read_bytes())
+                content[-9] ^= 1
+                file.write_bytes(content)
+            said = self.resume(run, *arguments).stderr
+            self.assertIn(f"after step {step} of 8", said)
+            if name == "damaged":
+                self.assertIn("rank-00001.safetensors: has XXH64", said)
+                self.assertIn("resumes from the one before", said)
+            later = run / f"undone-{step:06}" / "checkpoints" / "000006"
+            self.assertTrue(later.is_dir(), said)
+            self.expect_same(run, straight)
+        for file in run.glob("checkpoints/*/state.json"):
+            file.write_text("{")
+        self.assertIn("no checkpoint of the run is whole", self.resume(run, code=USAGE).stderr)
+        self.assertIn("--resume RUN", self.run_program(
+            "train", "-c", self.config, "--resume-from", "previous", code=USAGE).stderr)
+
+    def test_without_a_configuration(self):
+        straight = self.straight("straight")
+        run = self.cut(straight, 4, "cut")
+        (run / "config.toml").unlink()
+        self.assertIn("config.toml was not there", self.resume(run).stderr)
+        self.expect_same(run, straight)
+        self.assertTrue((run / "config.toml").is_file())
+
+
+class DiskTest(DurableTest):
+    def limit(self, process, size):
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    # No file grows beyond a few bytes for a while: checkpoints, plans and metrics wait.
+    def test_a_disk_that_is_full_for_a_while(self):
+        process = self.begun(
+            "train", "-c", self.config, "--set", "output.name=full", "--set", "train.steps=4000",
+            "--set", "checkpoint.every=20", "--set", "checkpoint.failures=100000",
+            "--set", "checkpoint.keep=2", "--set", "output.trace=false")
+        run = self.folder / "runs" / "full"
+        self.await_steps(process, run, 45)
+        self.limit(process, 100)
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "of checkpoint.failures" in line:
+                break
+        self.limit(process, resource.RLIM_INFINITY)
+        for line in process.stderr:
+            said.append(line)
+            if "could be written" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        said += process.stderr.readlines()
+        self.assertEqual(process.wait(timeout=60), 143, said)
+        said = "".join(said)
+        self.assertIn("cannot be written: File too large", said)
+        self.assertIn("is complete", said)
+        self.assertIn("waits in memory", said)
+        self.assertIn("what waited for the disk is written", said)
+        steps = [line["step"] for line in self.lines(run)]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))  # nothing is lost, nor half there
+        plans = sorted(file.name for file in (run / "plans").iterdir())
+        self.assertEqual(plans, [f"step-{step:05}.json" for step in steps])
+        self.resume(run, "--set", f"train.steps={len(steps) + 2}", "--set", "data.order=shuffled")
+
+    def test_without_any_checkpoint_the_run_ends(self):
+        process = self.begun(
+            "train", "-c", self.config, "--set", "output.name=gone", "--set", "train.steps=4000",
+            "--set", "checkpoint.every=50", "--set", "output.trace=false")
+        run = self.folder / "runs" / "gone"
+        self.await_steps(process, run, 5)
+        shutil.rmtree(run)
+        error = process.stderr.read()
+        self.assertEqual(process.wait(timeout=120), FAILED, error)
+        self.assertIn("No such file or directory", error)
+        self.assertIn("there is no complete checkpoint", error)
+        self.assertNotIn("is the disk full", error)
+
+
+class BadStepTest(DurableTest):
+    def odd(self, policy, *settings):
+        """The folder of a run whose longest document, its last, is unlike all others."""
+        (self.texts / "odd.txt").write_bytes(bytes(random.Random(1).choices(range(1, 10), k=2000)))
+        name = policy + str(len(settings))
+        done = self.run_program(
+            "train", "--json", "-c", self.config, "--set", f"output.name={name}",
+            "--set", f"train.on_bad_step={policy}", "--set", "data.order=sorted",
+            "--set", "train.steps=28", "--set", "train.tokens_per_step=200",
+            *(word for setting in settings for word in ("--set", setting)), code=None)
+        return self.folder / "runs" / name, done
+
+    def test_spikes(self):
+        spike = "train.loss_spike=1.3"
+        run, done = self.odd("stop")
+        self.assertEqual(done.returncode, OK, done.stderr)
+        losses = self.losses(run)
+        # once the others are learned
+        bad = [line["step"] for line in self.lines(run) if line["tokens"] == 2000 and line["step"] > 12]
+        self.assertEqual(len(bad), 2, losses)
+        first = bad[0]
+        self.assertGreater(losses[first - 1], 1.3 * sorted(losses[:first - 1])[(first - 1) // 2], losses)
+
+        stopped, done = self.odd("stop", spike)
+        self.assertEqual(done.returncode, FAILED)
+        for words in (f"step {first}", "train.loss_spike = 1.3", "odd.txt", "bad_steps"):
+            self.assertIn(words, done.stderr)
+        self.assertEqual(self.losses(stopped), losses[:first - 1])
+        self.assertTrue((stopped / "checkpoints" / f"{first - 1:06}").is_dir())
+
+        skipped, done = self.odd("skip", spike)
+        self.assertEqual(done.returncode, OK, done.stderr)
+        lines = self.lines(skipped)
+        self.assertEqual([line["step"] for line in lines if "skipped" in line], bad)
+        self.assertIn("odd.txt\tbad", (skipped / "bad_steps" / f"step-{first:05}.txt").read_text())
+        self.assertEqual(self.losses(skipped)[:first - 1], losses[:first - 1])
+
+        # What a rollback comes to are the bits of the steps before, and none of the bad one.
+        back, done = self.odd("rollback", spike)
+        self.assertEqual(done.returncode, OK, done.stderr)
+        self.assertIn("goes back to the newest checkpoint", done.stderr)
+        self.assertEqual([line["loss"] for line in self.lines(back)],
+                         [line["loss"] for line in self.lines(skipped)])
+        self.assertEqual((back / "model" / "model.safetensors").read_bytes(),
+                         (skipped / "model" / "model.safetensors").read_bytes())
+        self.run_program("report", back)
+        # and a run that is killed after one knows which step it left out
+        cut = self.cut(back, max(int(f.name) for f in (back / "checkpoints").iterdir()
+                                 if int(f.name) < 28), "cut")
+        self.resume(cut)
+        self.assertEqual([line["loss"] for line in self.lines(cut)],
+                         [line["loss"] for line in self.lines(back)])
+
+    def test_numbers_that_are_none(self):
+        for policy in ("skip", "rollback"):
+            done = self.run_program(
+                "train", "-c", self.config, "--set", f"output.name={policy}", "--set",
+                f"train.on_bad_step={policy}", "--set", "optimizer.lr=1e30", "--set",
+                "optimizer.max_grad_norm=0", "--set", "train.steps=40", "--set",
+                "checkpoint.every=1", code=FAILED)
+            self.assertIn("bad step 10 in a row", done.stderr)
+            self.assertIn("texts/", done.stderr)  # the document
+        # over processes, too
+        done = self.run_program(
+            "launch", "-n", 2, "--", "train", "-c", self.config, "--ranks", 2, "--set",
+            "output.name=two", "--set", "train.on_bad_step=skip", "--set", "optimizer.lr=1e30",
+            "--set", "optimizer.max_grad_norm=0", "--set", "train.steps=40", code=FAILED)
+        self.assertIn("bad step 10 in a row", done.stderr)
+
+
+class RestartTest(DurableTest):
+    def ranks_of(self, launcher):
+        children = pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
+        return [int(child) for child in children.read_text().split()]
+
+    def test_a_signal_saves(self):
+        process = self.begun(
+            "launch", "-n", 2, "--", "train", "-c", self.config, "--ranks", 2, "--set", "output.name=saved",
+            "--set", "train.steps=100000", "--set", "checkpoint.every=0", "--set", "output.trace=false")
+        run = self.folder / "runs" / "saved"
+        self.await_steps(process, run, 3)
+        process.send_signal(signal.SIGUSR1)
+        while process.poll() is None and not any(
+                f.name.isdigit() for f in run.glob("checkpoints/*")):
+            time.sleep(0.01)
+        done = len((run / "metrics.jsonl").read_text().splitlines())
+        self.await_steps(process, run, done + 2)  # it goes on
+        process.send_signal(signal.SIGTERM)
+        error = process.stderr.read()
+        self.assertEqual(process.wait(timeout=60), 143, error)
+        self.assertGreaterEqual(len(list((run / "checkpoints").iterdir())), 2)
+
+    def test_a_rank_that_is_killed(self):
+        straight = self.straight("straight", "train.steps=60")
+        process = self.begun(
+            "launch", "-n", 3, "--restarts", 2, "--", "train", "-c", self.config, "--set",
+            "train.steps=60", "--auto-resume", "again")
+        run = self.folder / "runs" / "again"
+        for steps in (8, 30):
+            self.await_steps(process, run, steps)
+            os.kill(self.ranks_of(process)[1], signal.SIGKILL)
+            for line in process.stderr:
+                if "starting the command again" in line:
+                    break
+        error = process.stderr.read()
+        self.assertEqual(process.wait(timeout=60), OK, error)
+        self.expect_same(run, straight)
+
+    def test_what_is_not_started_again(self):
+        error = self.run_program(
+            "launch", "-n", 1, "--restarts", 1, "--", "train", "-c", self.config, code=USAGE).stderr
+        self.assertIn("--auto-resume NAME", error)
+        wrong = self.run_program(
+            "launch", "-n", 2, "--restarts", 5, "--", "train", "-c", self.config, "--auto-resume", "x",
+            "--set", "model.path=nowhere", code=USAGE)
+        self.assertNotIn("again", wrong.stderr)
+
+    def test_auto_resume(self):
+        auto = ["train", "--json", "-c", self.config, "--auto-resume", "auto"]
+        straight = self.straight("straight")
+        run = self.folder / "runs" / "auto"
+        run.mkdir()
+        (run / "config.toml").write_text("")  # killed before its first checkpoint
+        said = self.run_program(*auto, "--set", "train.steps=4").stderr
+        self.assertIn("the run starts again", said)
+        self.assertTrue((self.folder / "runs" / "auto-1" / "config.toml").exists())
+        self.assertIn("after step 4 of 8", self.run_program(*auto).stderr)
+        self.assertEqual(len(self.losses(run)), len(self.losses(straight)))
+        self.assertIn("after step 8 of 8", self.run_program(*auto).stderr)
+
+    # The rank that keeps the rendezvous comes 12 s late.
+    def test_a_late_rank_is_waited_for(self):
+        late = 70 if LONG else 12
+        port = random.randrange(20000, 30000)
+        command = [PARADYSE, "train", "-c", str(self.config), "--ranks", "2", "--set", "train.steps=2",
+                   "--timeout", "120", "--set", "output.name=late"]
+        def start(rank):
+            return subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": str(port)})
+        one = start(1)
+        time.sleep(late)
+        zero = start(0)
+        for process in (zero, one):
+            error = process.communicate(timeout=120)[1]
+            self.assertEqual(process.returncode, OK, error)
+
+
+STAND_INS = {
+    # Starts the ranks as SLURM does, hands SIGTERM on, and ends with the highest code.
+    "srun": """#!/bin/bash
+pids=()
+for ((rank = 0; rank < SLURM_NTASKS; ++rank)); do
+  SLURM_PROCID=$rank SLURM_STEP_NODELIST=127.0.0.1 "$@" &
+  pids+=($!)
+done
+trap 'kill -TERM "${pids[@]}"' TERM
+echo $$ > "$STAND_IN_FOLDER/srun.pid"
+most=0
+for pid in "${pids[@]}"; do
+  while :; do
+    wait "$pid"; code=$?
+    kill -0 "$pid" 2>/dev/null || break
+  done
+  wait "$pid" 2>/dev/null; last=$?
+  [ "$last" != 127 ] && code=$last
+  ((code > most)) && most=$code
+done
+exit $most
+""",
+    "scontrol": """#!/bin/bash
+echo "$@" >> "$STAND_IN_FOLDER/requeued"
+"""}
+
+
+class SlurmTest(DurableTest):
+    def test_the_example_requeues_itself(self):
+        bin_folder = self.folder / "bin"
+        bin_folder.mkdir()
+        for name, text in STAND_INS.items():
+            (bin_folder / name).write_text(text)
+            (bin_folder / name).chmod(0o755)
+        (bin_folder / "paradyse").symlink_to(PARADYSE)
+        self.config.write_text(self.config.read_text().replace("ranks = 3", "").replace(
+            "steps = 8", "steps = 120").replace("every = 4", "every = 0"))
+        run = self.folder / "runs" / "job-4711"
+
+        def job(restarts, ranks):  # as sbatch would start it
+            return subprocess.Popen(
+                ["bash", str(EXAMPLE), str(self.config)], stderr=subprocess.PIPE,
+                stdout=subprocess.DEVNULL, text=True,
+                env={**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "4711",
+                     "SLURM_NTASKS": str(ranks), "SLURM_RESTART_COUNT": str(restarts),
+                     "STAND_IN_FOLDER": str(self.folder)})
+
+        first = job(0, 3)
+        self.await_steps(first, run, 5)
+        os.kill(int((self.folder / "srun.pid").read_text()), signal.SIGTERM)  # --signal=TERM@300
+        error = first.communicate(timeout=120)[1]
+        self.assertEqual(first.returncode, 143, error)
+        self.assertEqual((self.folder / "requeued").read_text(), "requeue 4711\n")
+        done = len(self.metrics(run))
+        self.assertLess(done, 120)
+        second = job(1, 2)  # a node is gone
+        error = second.communicate(timeout=120)[1]
+        self.assertEqual(second.returncode, OK, error)
+        self.assertIn(f"after step {done} of 120", error)
+        self.assertEqual(len(self.metrics(run)), 120)
+        self.assertEqual((self.folder / "requeued").read_text(), "requeue 4711\n")
+
+
+class ExportTest(DurableTest):
+    def test_of_a_run_and_a_checkpoint(self):
+        for dtype in ("float32", "bfloat16"):
+            run = self.straight(dtype, f"train.dtype={dtype}")
+            out = self.folder / f"{dtype}_out"
+            self.assertEqual(self.json_of("export", run, out)["step"], 8)
+            for name in ("config.json", "model.safetensors"):
+                self.assertEqual((out / name).read_bytes(), (run / "model" / name).read_bytes(), name)
+        early = self.folder / "early"
+        self.run_program("export", run / "checkpoints" / "000004", f"{early}/")
+        self.assertNotEqual((early / "model.safetensors").read_bytes(),
+                            (out / "model.safetensors").read_bytes())
+        self.run_program("eval", "--model", early, "--data", self.texts, "--ranks", 1)
+        for arguments, words in (
+                ([run, out], "not an empty folder"), ([self.texts, early / "x"], "neither a checkpoint"),
+                ([run / "checkpoints" / "000004", self.config], "not an empty folder")):
+            self.assertIn(words, self.error_of("export", *arguments))
+        file = run / "checkpoints" / "000004" / "rank-00000.safetensors"
+        file.write_bytes(file.read_bytes()[:-1])
+        self.assertIn("is damaged", self.error_of("export", run / "checkpoints" / "000004", early / "x"))
+        moved = self.folder / "moved.toml"
+        os.rename(self.folder / "llama.toml", moved)
+        self.assertIn("--model", self.error_of("export", run, early / "x"))
+        self.run_program("export", run, self.folder / "again", "--model", moved)
+
+
+if __name__ == "__main__":
+    unittest.main()
