@@ -222,6 +222,22 @@ TEST_P(GridTraining, LeavesMomentsOnTheHost) {
   EXPECT_EQ(both.steps.front().retries, 0);
 }
 
+// Weights and moments are cut anew; samples, noise and masks stay the same.
+TEST_P(GridTraining, GoesOnOnOtherRanks) {
+  const std::vector<std::string> settings = {"parallel.ranks=3", "checkpoint.every=1"};
+  const Played straight = run("straight", settings);
+  EXPECT_TRUE(run(config("stopped", settings), {}, 2).summary.interrupted);
+  std::int64_t done = 2;
+  for (const char* ranks : {"parallel.ranks=2", "parallel.ranks=4", "parallel.ranks=1"}) {
+    const Played rest = run(
+        config("stopped", {ranks, "checkpoint.every=1"}), {.resume = folder("stopped")}, done + 1);
+    ASSERT_EQ(rest.steps.size(), 1U);
+    EXPECT_NEAR(
+        rest.steps.front().loss, straight.steps[static_cast<std::size_t>(done)].loss, 1e-10);
+    ++done;
+  }
+}
+
 TEST_P(GridTraining, GoesOnAsIfItHadNotStopped) {
   const std::vector<std::string> settings = {"parallel.ranks=3", "checkpoint.every=1"};
   const Played straight = run("straight", settings);

@@ -78,8 +78,8 @@ struct RunConfig {
     Dtype dtype = Dtype::float32;
     bool metrics_groups = true;  // metrics.jsonl says what each group was to take and took
     std::int64_t compare = 0;    // every so many steps also by the best static plan; 0: never
-    // What follows a step whose loss or gradients are not finite: stop, skip (its documents, without
-    // an update), rollback (to the newest checkpoint, and then without that step).
+    // What follows a step whose loss or gradients are not finite: stop, skip (its documents,
+    // without an update), rollback (to the newest checkpoint, and then without that step).
     std::string on_bad_step = "stop";
     double loss_spike = 0;  // a loss of so many times the running median is bad, too; 0: none is
   } train;
@@ -105,7 +105,7 @@ struct RunConfig {
     std::int64_t clips = 1;
     std::int64_t sampling_steps = 25;
   } output;
-  struct Checkpoint {        // all that training goes on from
+  struct Checkpoint {             // all that training goes on from
     std::int64_t keep = 2;        // the newest so many; 0: none is written, not at the end either
     std::int64_t keep_every = 0;  // steps; of each so many one stays for good; 0: none does
     std::int64_t every = 0;       // steps; 0: not by steps

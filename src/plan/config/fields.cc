@@ -233,8 +233,9 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Allow plans to keep saved activations in host memory until the backward pass.",
        .value = &c.parallel.offload},
       {.key = "parallel.timeout_seconds",
-       .help = "Longest wait for another rank, in seconds, also at the start. Then the run ends with "
-               "an error that names what it waited for.",
+       .help =
+           "Longest wait for another rank, in seconds, also at the start. Then the run ends with "
+           "an error that names what it waited for.",
        .value = &c.parallel.timeout_seconds,
        .range = {.low = 0, .high = 1e6, .low_open = true},
        .old_key = "parallel.deadline_seconds"},
@@ -297,8 +298,9 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.train.on_bad_step,
        .accepted = {"stop", "skip", "rollback"}},
       {.key = "train.loss_spike",
-       .help = "A step is also bad (train.on_bad_step) if its loss is more than this many times the "
-               "median of the last 32 losses. 0: off; above 3 times, a line reports it.",
+       .help =
+           "A step is also bad (train.on_bad_step) if its loss is more than this many times the "
+           "median of the last 32 losses. 0: off; above 3 times, a line reports it.",
        .value = &c.train.loss_spike,
        .range = {.low = 0, .high = 1e6}},
       {.key = "optimizer.lr",

@@ -1,11 +1,13 @@
 #include "src/run/execute/trace.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -177,6 +179,7 @@ std::optional<std::int64_t> Trace::ended_after() const {
 void Trace::write(const std::filesystem::path& file, const std::string& title) const {
   const std::string mine = events();
   const std::lock_guard lock(mutex_);
+  errno = 0;
   std::ofstream out(file);
   out << "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped_spans\":" << dropped_
       << "},\"traceEvents\":[\n"
@@ -190,7 +193,8 @@ void Trace::write(const std::filesystem::path& file, const std::string& title) c
   out << "\n]}\n";
   out.close();
   if (!out) {
-    throw std::runtime_error("cannot write the trace " + file.string());
+    throw std::runtime_error(
+        file.string() + ": the trace cannot be written: " + std::generic_category().message(errno));
   }
 }
 

@@ -216,7 +216,10 @@ class RankTraining {
   // Where training goes on after a bad step, by train.on_bad_step.  Throws NotFinite where it ends.
   std::int64_t after(BadStep bad, std::int64_t step, const LossScale& scale_before) {
     const std::string& policy = run_.config().train.on_bad_step;
-    const std::string what = first_ ? tell_bad_step(run_, bad, step) : bad.what();
+    const std::string what = broadcast_text(  // of threads any may be the one that is heard
+        first_ ? tell_bad_step(run_, bad, step) : "",
+        "bad step",
+        session_.world());
     const bool enough = ++bad_in_a_row_ >= kMostBadInARow;
     if (policy == "skip" && !enough) {
       if (first_) {

@@ -695,9 +695,15 @@ void SafetensorsWriter::finish() {
   ::close(std::exchange(state.file, -1));
   const fs::path folder = state.path.has_parent_path() ? state.path.parent_path() : fs::path(".");
   const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle >= 0) {  // some file systems cannot sync a folder: then the name is as safe as it gets
-    ::fsync(handle);
-    ::close(handle);
+  if (handle < 0) {
+    refuse_errno(folder, "cannot be opened");
+  }
+  // Some file systems cannot sync a folder: then the name is as safe as it gets.
+  const int error = ::fsync(handle) == 0 ? 0 : errno;
+  ::close(handle);
+  if (error != 0 && error != EINVAL) {
+    errno = error;
+    refuse_errno(folder, "cannot be written");
   }
 }
 
