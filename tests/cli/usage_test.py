@@ -8,7 +8,8 @@ from support import OK, PARADYSE, USAGE, ProgramTest
 
 COMMANDS = ["doctor", "train", "eval", "plan", "grad", "check", "bench"]
 # What 0 stands for is said; all other numbers begin at 1, or just above 0.
-ZERO_IS_ACCEPTED = ["grad --attention-dropout", "grad --dropout-seed", "launch --node-rank", "launch --restarts",
+ZERO_IS_ACCEPTED = ["grad --attention-dropout", "grad --dropout-seed", "launch --node-rank",
+                    "launch --restarts",
                     "plan batch --moves", "plan batch --reserve", "plan batch --seed", "sample --seed",
                     "sample --temperature"]
 
