@@ -10,6 +10,7 @@ import sys
 LAYERS = [
     # the plan side: no torch (scripts/check_plan_side.sh asks the compiler)
     ["src/plan/base"],
+    ["src/plan/tokens"],  # token files of other programs, mapped
     ["src/plan/layout"],
     ["src/plan/model"],
     ["src/plan/program"],
