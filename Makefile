@@ -17,7 +17,7 @@ demo: build
 	@scripts/demo_corpus.sh
 	@run=demo-$$(date +%Y-%m-%d_%H%M%S); set -ex; \
 	  build/release/paradyse train -c configs/runs/demo.toml --set output.name=$$run; \
-	  build/release/paradyse sample --model runs/$$run/model --prompt 'def ' --tokens 150
+	  build/release/paradyse generate --model runs/$$run/model --prompt 'def ' --max-new-tokens 150
 
 # Trains a video model on a film, by default one of a Debian package; `make video FILM=yours.mp4`.
 FILM ?= /usr/share/forensics-samples/original-files/movie2/movie-hello.mp4

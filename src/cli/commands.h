@@ -100,6 +100,7 @@ void add_config(CLI::App& app, Common& common);
 void add_doctor(CLI::App& app, Common& common);
 void add_train(CLI::App& app, Common& common);
 void add_eval(CLI::App& app, Common& common);
+void add_generate(CLI::App& app, Common& common);
 void add_grad(CLI::App& app, Common& common);
 void add_check(CLI::App& app, Common& common);
 void add_bench(CLI::App& app, Common& common);
@@ -112,7 +113,6 @@ void add_plan_layout(CLI::App& plan, Common& common);
 void add_profile(CLI::App& app, Common& common);
 void add_report(CLI::App& app, Common& common);
 void add_export(CLI::App& app, Common& common);
-void add_sample(CLI::App& app, Common& common);
 void add_simulate(CLI::App& app, Common& common);
 void add_launch(CLI::App& app, Common& common);
 

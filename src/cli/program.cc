@@ -37,7 +37,7 @@ constexpr const char* kFooter =
 
 // The commands by what they are for, as the help lists them.
 const std::vector<CommandGroup> kGroups = {
-    {"Train and evaluate", {add_train, add_eval, add_export, add_sample, add_launch, add_config}},
+    {"Train and evaluate", {add_train, add_eval, add_export, add_generate, add_launch, add_config}},
     {"Plan and simulate", {add_plan, add_simulate}},
     {"Measure", {add_profile, add_fit, add_bench, add_report}},
     {"Check", {add_doctor, add_check, add_grad}}};

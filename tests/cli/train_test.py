@@ -172,7 +172,7 @@ n_positions = 64
         # the saved model is one that other commands read; its resolved configuration runs again
         again = self.eval(folder / "model", self.folder / "texts", 2)
         self.assertLess(again["loss"], summary["first_loss"])
-        sample = ["sample", "--model", folder / "model", "--prompt", "the quick", "--tokens", "12"]
+        sample = ["generate", "--model", folder / "model", "--prompt", "the quick", "--max-new-tokens", "12"]
         written = self.json_of(*sample)
         self.assertEqual(len(written["tokens"]), 12)
         self.assertRegex(written["text"], "[a-z ]")

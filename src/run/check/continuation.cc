@@ -9,6 +9,30 @@
 
 namespace paradyse {
 
+namespace {
+
+// A token by its logits [vocab].  Of several that are as likely the first comes first.
+std::int64_t drawn(
+    const at::Tensor& logits, const ContinuationRequest& request, std::mt19937_64& random) {
+  auto [sorted, order] = (logits.to(at::kDouble) / request.temperature)
+                             .sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true);
+  if (request.top_k > 0) {
+    sorted = sorted.narrow(0, 0, std::min(request.top_k, sorted.size(0)));
+  }
+  at::Tensor shares = at::softmax(sorted, -1).cumsum(-1);
+  if (request.top_p < 1) {  // up to the first by which the share is reached
+    const auto reached = at::searchsorted(shares, at::Scalar(request.top_p)).item<std::int64_t>();
+    shares = shares.narrow(0, 0, std::min(reached + 1, shares.size(0)));
+  }
+  // The first token by which the shares of all up to it exceed a draw from [0, what they have).
+  const double draw = static_cast<double>(random() >> 11U) * 0x1p-53 * shares[-1].item<double>();
+  const auto place = at::searchsorted(shares, at::Scalar(draw), /*out_int32=*/false, /*right=*/true)
+                         .item<std::int64_t>();
+  return order[std::min(place, shares.size(0) - 1)].item<std::int64_t>();
+}
+
+}  // namespace
+
 std::vector<std::int32_t> continuation(
     const Model& model,
     const std::map<std::string, at::Tensor>& weights,
@@ -29,18 +53,12 @@ std::vector<std::int32_t> continuation(
                            ? text.end() - request.window
                            : text.begin();
     const at::Tensor last = reference::logits(shape, weights, {begin, text.end()})[-1];
-    std::int64_t next = last.argmax().item<std::int64_t>();
-    if (request.temperature > 0) {
-      // The first token by which the shares of all up to it exceed a draw from [0, 1).
-      const at::Tensor shares =
-          at::softmax(last.to(at::kDouble) / request.temperature, -1).cumsum(-1);
-      const double draw = static_cast<double>(random() >> 11U) * 0x1p-53;
-      next = std::min(
-          at::searchsorted(shares, at::Scalar(draw), /*out_int32=*/false, /*right=*/true)
-              .item<std::int64_t>(),
-          shape.vocab - 1);
-    }
+    const std::int64_t next =
+        request.temperature > 0 ? drawn(last, request, random) : last.argmax().item<std::int64_t>();
     text.push_back(static_cast<std::int32_t>(next));
+    if (next == request.end_id) {
+      break;
+    }
   }
   return {text.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()), text.end()};
 }
