@@ -131,7 +131,9 @@ struct Question {
   Model model;
   ModelWeights weights;
   Plan plan;
-  Corpus corpus = {};
+  std::vector<Tokens> documents = {};
+  std::vector<Tokens> labels = {};  // of each, or none at all
+  DataCounts counts = {};
   std::vector<Sample> samples = {};
   std::string data = {};  // a hash of documents or samples
 };
@@ -212,7 +214,7 @@ Json json_of(const GradientAnswer& answer, const Question& question) {
   }
   json["parts"] = parts_of(question.plan);
   if (question.samples.empty()) {
-    json["data"] = json_of(question.corpus.counts);
+    json["data"] = json_of(question.counts);
   }
   return json;
 }
@@ -378,25 +380,37 @@ Question text_question(
   expect_trainable(model);
   model = with_tiles(
       model, tiles_for(device_named(options.backend.device), model, dtype_option(options.dtype)));
-  Corpus corpus = corpus_at("--data", options.data, data_config(options), options.model, model);
+  const Corpus corpus =
+      corpus_at("--data", options.data, data_config(options), options.model, model);
   if (!quiet) {
     for (const std::string& line : data_lines(corpus.counts)) {
       std::fprintf(stderr, "%s\n", line.c_str());
     }
   }
   std::vector<std::int64_t> lengths;
-  for (const Tokens& document : corpus.documents) {
-    lengths.push_back(static_cast<std::int64_t>(document.size()));
+  for (std::int64_t d = 0; d < corpus.size(); ++d) {
+    lengths.push_back(corpus.length(d));
   }
   Question question{
       .folder = input.folder,
       .model = model,
       .weights = input.weights,
       .plan = plan_of(options, model, lengths, ranks),
-      .corpus = std::move(corpus)};
+      .counts = corpus.counts};
   expect_ranks(question.plan.ranks);
   expect_sound(question.plan, {.model = model}, options, memory);
-  question.data = fingerprint(question.corpus);
+  question.data = corpus.fingerprint();
+  reading(
+      [&] {
+        for (std::int64_t d = 0; d < corpus.size(); ++d) {
+          Document document = corpus.document(d);
+          question.documents.push_back(std::move(document.tokens));
+          if (document.labels) {
+            question.labels.push_back(*std::move(document.labels));
+          }
+        }
+      },
+      "--data");
   return question;
 }
 
@@ -439,8 +453,8 @@ int grad_on(
       {.model = question.model,
        .fill = [&](Parameters& parameters) { question.weights.fill(parameters); },
        .plan = &plan,
-       .documents = question.corpus.documents,
-       .labels = question.corpus.labels,
+       .documents = question.documents,
+       .labels = question.labels,
        .samples = question.samples,
        .dropout_seed = options.dropout_seed.value_or(0),
        .dtype = dtype_option(options.dtype),

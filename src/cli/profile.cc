@@ -39,8 +39,7 @@ std::int64_t longest_of(const RunConfig& config, const ModelFolder& folder) {
     return config.data.max_tokens;
   }
   if (!config.data.path.empty()) {
-    const Dataset data = data_at("data.path", config.data.path, config, folder);
-    return std::ranges::max(data.lengths());
+    return data_at("data.path", config.data.path, config, folder).longest();
   }
   const Model& model = folder.model;
   const std::int64_t limit = model.limits.longest.tokens;

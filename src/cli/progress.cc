@@ -104,10 +104,11 @@ void Progress::show(const StepReport& report) {
   const double now = static_cast<double>(report.tokens) / report.seconds;
   tokens_per_s_ = tokens_per_s_ == 0 ? now : 0.8 * tokens_per_s_ + 0.2 * now;
   const std::string facts = fmt::format(
-      "step {}/{}  loss {:.4f}  {:.0f} tokens/s  peak {}  switch {:.1f} ms ({:.1f} %)  {}",
+      "step {}/{}  loss {:.4f}  {}{:.0f} tokens/s  peak {}  switch {:.1f} ms ({:.1f} %)  {}",
       report.step,
       report.steps,
       report.loss,
+      report.eval_loss ? fmt::format("held-out {:.4f}  ", *report.eval_loss) : "",
       tokens_per_s_,
       bytes_text(report.peak_bytes),
       1e3 * report.switching_seconds,
@@ -115,7 +116,7 @@ void Progress::show(const StepReport& report) {
       strategies_text(report));
   const bool standing = report.step % kStanding == 0;
   if (!terminal_) {
-    if (report.step == 1 || report.step == report.steps || standing) {
+    if (report.step == 1 || report.step == report.steps || standing || report.eval_loss) {
       std::fprintf(stderr, "%s\n", facts.c_str());
     }
     return;

@@ -112,7 +112,8 @@ void expect_files_of(
   for (const auto& [key, path, remedy] : all) {
     std::error_code error;
     const auto entry = std::ranges::find(loaded.entries, key, &ConfigEntry::key);
-    if (path.empty() || std::filesystem::exists(path, error) || entry->origin == "--set" ||
+    if (path.empty() || std::filesystem::exists(path, error) ||
+        std::filesystem::exists(path + ".bin", error) || entry->origin == "--set" ||
         path.find_first_of("*?[") != std::string::npos || preset_config(path) != nullptr) {
       continue;
     }

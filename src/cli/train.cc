@@ -92,6 +92,10 @@ Json to_json(const TrainSummary& s) {
   const auto number = [](double value) {
     return std::isfinite(value) ? Json(value) : Json(nullptr);
   };
+  Json evaluations = Json::array();
+  for (const EvaluatedStep& one : s.evaluations) {
+    evaluations.push_back(Json{{"step", one.step}, {"loss", number(one.loss)}});
+  }
   return {
       {"folder", s.folder.string()},
       {"model", cli::json_of(s.model)},
@@ -103,6 +107,7 @@ Json to_json(const TrainSummary& s) {
       {"loss_steps", s.loss_steps},
       {"repeatable", s.repeatable},
       {"eval_loss", number(s.eval_loss)},
+      {"evaluations", evaluations},
       {"tokens", s.tokens},
       {"seconds", s.seconds},
       {"tokens_per_s", s.seconds > 0 ? static_cast<double>(s.tokens) / s.seconds : 0.0},
@@ -235,7 +240,10 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
     std::printf(
         "  continue        paradyse train --resume %s%s\n",
         folder.c_str(),
-        s.interrupted ? "" : fmt::format(" --set train.steps={}", 2 * config.train.steps).c_str());
+        s.interrupted ? ""
+        : config.train.epochs > 0
+            ? fmt::format(" --set train.epochs={}", 2 * config.train.epochs).c_str()
+            : fmt::format(" --set train.steps={}", 2 * config.train.steps).c_str());
   }
   if (output.model) {
     std::printf("  evaluate        paradyse eval --model %s/model --data DATA\n", folder.c_str());

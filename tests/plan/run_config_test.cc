@@ -248,12 +248,45 @@ TEST_F(RunConfigTest, WhatAnEarlierVersionWroteDownGetsTheNamesOfNow) {
   EXPECT_EQ(with_current_names(now), now);
 }
 
+// Of steps and epochs one is given; what is written down is read back as the same run.
+TEST_F(RunConfigTest, ARunIsAsLongAsStepsOrEpochsSay) {
+  const LoadedConfig epochs = load_config("", {"train.epochs=2"});
+  EXPECT_EQ(epochs.config.train.steps, 0);
+  const LoadedConfig again = load(to_toml(epochs));
+  EXPECT_EQ(again.config.train.epochs, 2);
+  EXPECT_EQ(again.config.train.steps, 0);
+  EXPECT_EQ(load_config("", {}).config.train.steps, 100);
+  EXPECT_EQ(load_config("", {"train.epochs=0", "train.steps=7"}).config.train.steps, 7);
+  EXPECT_THAT(
+      refusal("[train]\nsteps = 5\nepochs = 2\n"),
+      AllOf(
+          HasSubstr("train.epochs is 2"), HasSubstr("train.steps is 5"), HasSubstr("one of them")));
+}
+
+TEST_F(RunConfigTest, ABlendHasAWeightForEachPath) {
+  const LoadedConfig blend = load_config("", {"data.path=[\"a\", \"b\"]", "data.weights=[1, 2.5]"});
+  EXPECT_EQ(blend.config.data.weights, (std::vector<double>{1, 2.5}));
+  EXPECT_THAT(to_toml(blend), HasSubstr("weights = [1.0, 2.5]"));
+  EXPECT_THAT(refusal("", {"data.weights=[1, -2]"}), HasSubstr("a list of numbers above 0"));
+  EXPECT_THAT(refusal("", {"data.weights=[1, nan]"}), HasSubstr("a list of numbers above 0"));
+  EXPECT_THAT(refusal("", {"data.path=a", "data.weights=[1, 2]"}), HasSubstr("1 entries"));
+}
+
+TEST_F(RunConfigTest, HeldOutDocumentsHaveOneOrigin) {
+  EXPECT_EQ(load_config("", {"data.held_out=0.01"}).config.data.held_out, 0.01);
+  EXPECT_EQ(load_config("", {"data.held_out=100"}).config.data.held_out, 100);
+  EXPECT_THAT(refusal("", {"data.held_out=2.5"}), HasSubstr("a whole number of documents"));
+  EXPECT_THAT(
+      refusal("", {"data.held_out=2", "data.eval_path=a"}), HasSubstr("leave the other out"));
+  EXPECT_THAT(refusal("", {"train.eval_every=2"}), HasSubstr("nothing is held out"));
+}
+
 TEST_F(RunConfigTest, WrongTypesAndRangesAreRefusedWithWhatIsAccepted) {
   EXPECT_THAT(
       refusal("[train]\nsteps = \"ten\"\n"),
-      AllOf(HasSubstr(at_line(2)), HasSubstr("train.steps"), HasSubstr("a whole number from 1")));
+      AllOf(HasSubstr(at_line(2)), HasSubstr("train.steps"), HasSubstr("a whole number from 0")));
   EXPECT_THAT(refusal("[train]\nsteps = 1.5\n"), HasSubstr("a whole number"));
-  EXPECT_THAT(refusal("[train]\nsteps = 0\n"), HasSubstr("from 1"));
+  EXPECT_THAT(refusal("[train]\nsteps = 0\n"), HasSubstr("nothing would be trained"));
   EXPECT_THAT(refusal("[model]\nseed = -1\n"), HasSubstr("from 0"));
   EXPECT_THAT(refusal("[parallel]\nranks = 0\n"), HasSubstr("from 1 to 1024"));
   EXPECT_THAT(refusal("[optimizer]\nbeta1 = 1.0\n"), HasSubstr("from 0 and below 1"));

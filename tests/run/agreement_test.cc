@@ -229,10 +229,7 @@ TEST_F(AgreementTest, AllOfAConfigurationIsComparedButForPlaces) {
 
 TEST_F(AgreementTest, DataIsComparedByItsTokensAndLabels) {
   const auto of = [](std::vector<Tokens> documents, std::vector<Tokens> labels = {}) {
-    Corpus corpus;
-    corpus.documents = std::move(documents);
-    corpus.labels = std::move(labels);
-    return given_data("data", Dataset(std::move(corpus))).value;
+    return given_data("data", Dataset(Corpus(std::move(documents), std::move(labels)))).value;
   };
   EXPECT_EQ(of({{1, 2}, {3}}), of({{1, 2}, {3}}));
   EXPECT_NE(of({{1, 2}, {3}}), of({{1, 2}, {4}}));  // of equal lengths

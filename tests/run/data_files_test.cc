@@ -14,6 +14,7 @@
 #include "src/run/data/grid_data.h"
 #include "src/run/data/tokenizer_files.h"
 #include "src/run/train/run_inputs.h"
+#include "tests/support/corpora.h"
 #include "tests/support/folder.h"
 
 namespace paradyse {
@@ -51,7 +52,7 @@ class DataFilesTest : public testing::Test {
 
   static std::vector<std::string> texts(const Corpus& corpus) {
     std::vector<std::string> all;
-    for (const Tokens& tokens : corpus.documents) {
+    for (const Tokens& tokens : documents_of(corpus)) {
       std::string& text = all.emplace_back();
       for (const std::int32_t id : tokens) {
         text += static_cast<char>(id < 10 ? '0' + id : id);
@@ -117,7 +118,7 @@ TEST_F(DataFilesTest, OtherEncodingsAreText) {
   const Corpus corpus = read_corpus(options({"d"}));
   EXPECT_EQ(corpus.counts.documents, 3);
   EXPECT_THAT(corpus.counts.left_out, IsEmpty());
-  EXPECT_EQ(corpus.documents[1].size(), 7U);  // bytes are bytes
+  EXPECT_EQ(documents_of(corpus)[1].size(), 7U);  // bytes are bytes
 }
 
 TEST_F(DataFilesTest, FilesMeantAsTextThatAreNoneAreRefused) {
@@ -270,9 +271,9 @@ TEST_F(DataFilesTest, WhatIsEvaluatedOnIsHeldOut) {
   EXPECT_THAT(trained({"d/*.txt"}, {"d/e*"}), ElementsAre("aa"));
   EXPECT_THAT(trained({"d", "d/val/b.txt"}, {"d/val/b.txt"}), testing::Contains("bb"));  // named
   EXPECT_THAT(trained({"d/val"}, {"d/val"}), ElementsAre("bb", "cc"));
-  EXPECT_THAT(
-      corpus_at("data.eval_path", {path("d/val").string()}, config, path("model"), model).documents,
-      testing::SizeIs(2));
+  EXPECT_EQ(
+      corpus_at("data.eval_path", {path("d/val").string()}, config, path("model"), model).size(),
+      2);
   EXPECT_THAT(
       [&] { trained({"d/val"}, {"d"}); },
       testing::ThrowsMessage<std::invalid_argument>(HasSubstr("2 left out (")));
@@ -291,7 +292,7 @@ TEST_F(DataFilesTest, ShardsAreReadLineByLine) {
   EXPECT_EQ(files_left_out(corpus), R"({"beside JSONL":2})");
   EXPECT_EQ(corpus.counts.jsonl_files, 4);
   EXPECT_EQ(corpus.counts.text_files, 1);
-  EXPECT_THAT(corpus.names[6], AllOf(HasSubstr("train-00001-of-00002.jsonl"), HasSubstr(":1")));
+  EXPECT_THAT(names_of(corpus)[6], AllOf(HasSubstr("train-00001-of-00002.jsonl"), HasSubstr(":1")));
 }
 
 TEST_F(DataFilesTest, JsonWithoutDocumentsIsText) {

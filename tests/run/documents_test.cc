@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/run/data.h"
+#include "tests/support/corpora.h"
 #include "tests/support/folder.h"
 
 namespace paradyse {
@@ -56,10 +57,10 @@ TEST_F(Documents, AFolderGivesItsFilesSortedByPath) {
   const Corpus corpus = read_corpus(options("d"));
   // '.' sorts before '/'
   EXPECT_THAT(
-      corpus.names,
+      names_of(corpus),
       ElementsAre(path("d/a.txt").string(), path("d/a/z.txt").string(), path("d/b.txt").string()));
   EXPECT_THAT(
-      corpus.documents,
+      documents_of(corpus),
       ElementsAre(ElementsAre(255), ElementsAre('a', 'z'), ElementsAre('B', '\n')));
   EXPECT_EQ(corpus.counts.documents, 3);
   EXPECT_EQ(corpus.counts.tokens, 5);
@@ -73,10 +74,10 @@ TEST_F(Documents, AJsonlFileGivesItsLines) {
       "{\"tokens\": [255], \"text\": \"ignored\"}");  // no newline at the end
   const Corpus corpus = read_corpus(options("a.jsonl"));
   EXPECT_THAT(
-      corpus.documents,
+      documents_of(corpus),
       ElementsAre(ElementsAre(3, 1, 2), ElementsAre('h', 0xc3, 0xa9), ElementsAre(255)));
   EXPECT_THAT(
-      corpus.names,
+      names_of(corpus),
       ElementsAre(
           path("a.jsonl").string() + ":1",
           path("a.jsonl").string() + ":4",
@@ -95,7 +96,8 @@ TEST_F(Documents, TooLongAndTooShort) {
   limits.max_tokens = 3;
   Corpus corpus = read_corpus(limits);
   EXPECT_THAT(
-      corpus.documents, ElementsAre(ElementsAre(1, 2), ElementsAre(1, 2, 3), ElementsAre(1, 2, 3)));
+      documents_of(corpus),
+      ElementsAre(ElementsAre(1, 2), ElementsAre(1, 2, 3), ElementsAre(1, 2, 3)));
   EXPECT_EQ(corpus.counts.cut, 1);
   EXPECT_EQ(corpus.counts.skipped_short, 2);
   EXPECT_EQ(corpus.counts.skipped_long, 0);
@@ -103,7 +105,7 @@ TEST_F(Documents, TooLongAndTooShort) {
 
   limits.too_long = TooLong::skip;
   corpus = read_corpus(limits);
-  EXPECT_THAT(corpus.documents, ElementsAre(ElementsAre(1, 2), ElementsAre(1, 2, 3)));
+  EXPECT_THAT(documents_of(corpus), ElementsAre(ElementsAre(1, 2), ElementsAre(1, 2, 3)));
   EXPECT_EQ(corpus.counts.cut, 0);
   EXPECT_EQ(corpus.counts.skipped_long, 1);
   EXPECT_EQ(corpus.counts.documents, 2);
@@ -132,10 +134,11 @@ TEST_F(Documents, LabelsComeWithTheTokens) {
   masked.vocab = 6;
   masked.labels = true;
   const Corpus corpus = read_corpus(masked);
-  EXPECT_THAT(corpus.documents, ElementsAre(ElementsAre(1, 2, 3), ElementsAre(4)));
-  EXPECT_THAT(corpus.labels, ElementsAre(ElementsAre(kNoLabel, 5, kNoLabel), ElementsAre(0)));
+  EXPECT_THAT(documents_of(corpus), ElementsAre(ElementsAre(1, 2, 3), ElementsAre(4)));
+  EXPECT_THAT(labels_of(corpus), ElementsAre(ElementsAre(kNoLabel, 5, kNoLabel), ElementsAre(0)));
   masked.max_tokens = 2;
-  EXPECT_THAT(read_corpus(masked).labels, ElementsAre(ElementsAre(kNoLabel, 5), ElementsAre(0)));
+  EXPECT_THAT(
+      labels_of(read_corpus(masked)), ElementsAre(ElementsAre(kNoLabel, 5), ElementsAre(0)));
   for (const auto& [line, part] :
        {std::pair{R"({"tokens": [1, 2], "labels": [1]})", "2 tokens and 1 labels"},
         std::pair{R"({"tokens": [1]})", "tokens and labels"},
@@ -171,10 +174,10 @@ TEST_F(Documents, LabelsMayComeWithTheTokens) {
   causal.max_tokens = 2;
   const Corpus corpus = read_corpus(causal);
   EXPECT_THAT(
-      corpus.documents,
+      documents_of(corpus),
       ElementsAre(ElementsAre(9, 8), ElementsAre(1, 2), ElementsAre('a', 'b'), ElementsAre()));
   EXPECT_THAT(
-      corpus.labels,
+      labels_of(corpus),
       ElementsAre(
           ElementsAre(9, 8), ElementsAre(kNoLabel, 5), ElementsAre('a', 'b'), ElementsAre()));
 
@@ -185,10 +188,10 @@ TEST_F(Documents, LabelsMayComeWithTheTokens) {
       R"({"tokens": [9], "labels": [9]})"
       "\n"
       R"({"tokens": [1, 2], "labels": [3, 4]})");
-  EXPECT_THAT(read_corpus(causal).labels, ElementsAre(ElementsAre(3, 4)));
+  EXPECT_THAT(labels_of(read_corpus(causal)), ElementsAre(ElementsAre(3, 4)));
 
   write_file("d.jsonl", R"({"tokens": [1, 2]})");
-  EXPECT_TRUE(read_corpus(causal).labels.empty());
+  EXPECT_TRUE(labels_of(read_corpus(causal)).empty());
   for (const auto& [line, part] :
        {std::pair{R"({"tokens": [1, 2], "labels": [1]})", "2 tokens and 1 labels"},
         std::pair{R"({"text": "ab", "labels": [1, 2]})", "labels but no tokens"},
@@ -251,8 +254,9 @@ TEST_F(Documents, NullColumnsCountAsAbsent) {
       R"({"tokens": [3], "labels": null, "loss_mask": null, "position_ids": null})");
   const Corpus corpus = read_corpus(options("a.jsonl"));
   EXPECT_THAT(
-      corpus.documents, ElementsAre(ElementsAre(1, 2), ElementsAre('a', 'b'), ElementsAre(3)));
-  EXPECT_THAT(corpus.labels, ElementsAre(ElementsAre(1, 2), ElementsAre('a', 'b'), ElementsAre(3)));
+      documents_of(corpus), ElementsAre(ElementsAre(1, 2), ElementsAre('a', 'b'), ElementsAre(3)));
+  EXPECT_THAT(
+      labels_of(corpus), ElementsAre(ElementsAre(1, 2), ElementsAre('a', 'b'), ElementsAre(3)));
   EXPECT_THAT(corpus.counts.unused_keys, IsEmpty());
   write_file("a.jsonl", R"({"tokens": null, "text": null})");
   expect_refused(options("a.jsonl"), "a.jsonl:1", "tokens (ids) or text");
@@ -292,7 +296,7 @@ TEST_F(Documents, DamagedLinesAreNamed) {
       "\xef\xbb\xbf{\"text\": \"\\ud83d\\ude00\"}\r\n"
       "{\"text\": \"\\\\ud83d\", \"meta\": {\"a\": 1, \"b\": {\"a\": 2}}}\r\n");
   EXPECT_THAT(
-      read_corpus(options("a.jsonl")).documents,
+      documents_of(read_corpus(options("a.jsonl"))),
       ElementsAre(ElementsAre(0xf0, 0x9f, 0x98, 0x80), ElementsAre('\\', 'u', 'd', '8', '3', 'd')));
 }
 
@@ -343,8 +347,8 @@ TEST_F(Documents, KeysThatMeanSomethingAreUsed) {
     std::ranges::replace(line, '\n', ' ');
     write_file("a.jsonl", line + "\n" + R"({"tokens": [5], "labels": [5]})");
     const Corpus corpus = read_corpus(options("a.jsonl"));
-    EXPECT_EQ(corpus.documents.front(), one.tokens);
-    EXPECT_EQ(corpus.labels.front(), one.labels);
+    EXPECT_EQ(documents_of(corpus).front(), one.tokens);
+    EXPECT_EQ(labels_of(corpus).front(), one.labels);
     EXPECT_EQ(corpus.counts.padding, one.padding);
   }
 }
@@ -396,7 +400,7 @@ TEST_F(Documents, KeysThatWouldChangeTheMeaningAreRefusedByName) {
   write_file(
       "a.jsonl",
       R"({"tokens": [0, 1, 2], "attention_mask": [0, 1, 1], "position_ids": [0, 0, 1]})");
-  EXPECT_THAT(read_corpus(learned).documents, ElementsAre(ElementsAre(1, 2)));
+  EXPECT_THAT(documents_of(read_corpus(learned)), ElementsAre(ElementsAre(1, 2)));
 }
 
 TEST_F(Documents, KeysOfDataAboutDataAreNamedOnce) {
@@ -422,7 +426,7 @@ TEST_F(Documents, TextForAModelWithATokenizerIsRefused) {
   write_file("a.jsonl", R"({"tokens": [1], "text": "beside them"})");
   DataOptions ids = options("a.jsonl");
   ids.tokenizer = "tokenizer.json";
-  EXPECT_THAT(read_corpus(ids).documents, ElementsAre(ElementsAre(1)));
+  EXPECT_THAT(documents_of(read_corpus(ids)), ElementsAre(ElementsAre(1)));
 }
 
 TEST_F(Documents, AnEndIdFollowsTextAlone) {
@@ -432,7 +436,7 @@ TEST_F(Documents, AnEndIdFollowsTextAlone) {
   with_end.end_id = 200;
   const Corpus corpus = read_corpus(with_end);
   EXPECT_THAT(
-      corpus.documents, ElementsAre(ElementsAre(1), ElementsAre('a', 'b', 200), ElementsAre()));
+      documents_of(corpus), ElementsAre(ElementsAre(1), ElementsAre('a', 'b', 200), ElementsAre()));
   EXPECT_EQ(corpus.counts.end_id, 200);
   EXPECT_EQ(corpus.counts.texts, 2);
   write_file("a.jsonl", "{\"tokens\": [1]}");
@@ -479,9 +483,10 @@ TEST_F(Documents, WhatIsCutIsCounted) {
 // The labels of a causal model that are scored, each as (the tokens before it, label).
 std::vector<std::pair<std::int32_t, std::int32_t>> scored_labels(const Corpus& corpus) {
   std::vector<std::pair<std::int32_t, std::int32_t>> all;
-  for (std::size_t d = 0; d < corpus.documents.size(); ++d) {
-    const Tokens& tokens = corpus.documents[d];
-    const Tokens& labels = corpus.labels.empty() ? tokens : corpus.labels[d];
+  for (std::int64_t d = 0; d < corpus.size(); ++d) {
+    const Document document = corpus.document(d);
+    const Tokens& tokens = document.tokens;
+    const Tokens& labels = document.labels.value_or(tokens);
     for (std::size_t i = 1; i < tokens.size(); ++i) {
       if (labels[i] != kNoLabel) {
         all.emplace_back(tokens[i - 1], labels[i]);
@@ -510,7 +515,7 @@ TEST_F(Documents, PiecesScoreEveryLabelOnce) {
     const Corpus pieces = read_corpus(split);
     EXPECT_EQ(scored_labels(pieces), whole);
     EXPECT_EQ(pieces.counts.labels, std::ssize(whole));
-    for (const Tokens& piece : pieces.documents) {
+    for (const Tokens& piece : documents_of(pieces)) {
       EXPECT_LE(std::ssize(piece), most);
       EXPECT_GE(std::ssize(piece), 2);
     }
@@ -518,7 +523,7 @@ TEST_F(Documents, PiecesScoreEveryLabelOnce) {
   split.max_tokens = 4;
   const Corpus pieces = read_corpus(split);
   EXPECT_THAT(
-      pieces.documents,
+      documents_of(pieces),
       ElementsAre(
           ElementsAre(1, 2, 3, 4),
           ElementsAre(4, 5, 6, 7),
@@ -526,7 +531,7 @@ TEST_F(Documents, PiecesScoreEveryLabelOnce) {
           ElementsAre(31, 32)));
   EXPECT_EQ(pieces.counts.split, 1);
   EXPECT_EQ(pieces.counts.pieces, 2);
-  EXPECT_THAT(pieces.names[1], HasSubstr("a.jsonl:1, from token 3"));
+  EXPECT_THAT(names_of(pieces)[1], HasSubstr("a.jsonl:1, from token 3"));
   split.max_tokens = 1;
   EXPECT_THROW((void)read_corpus(split), std::runtime_error);
 
@@ -536,9 +541,10 @@ TEST_F(Documents, PiecesScoreEveryLabelOnce) {
   split.max_tokens = 2;
   split.min_tokens = 1;
   const Corpus masked = read_corpus(split);
-  EXPECT_THAT(masked.documents, ElementsAre(ElementsAre(1, 2), ElementsAre(3, 4), ElementsAre(5)));
   EXPECT_THAT(
-      masked.labels,
+      documents_of(masked), ElementsAre(ElementsAre(1, 2), ElementsAre(3, 4), ElementsAre(5)));
+  EXPECT_THAT(
+      labels_of(masked),
       ElementsAre(ElementsAre(1, kNoLabel), ElementsAre(3, kNoLabel), ElementsAre(5)));
   EXPECT_EQ(masked.counts.labels, 3);
 }
@@ -547,7 +553,7 @@ TEST_F(Documents, IdsAreBelowTheVocabulary) {
   write_file("a.jsonl", "{\"tokens\": [9]}");
   DataOptions few = options("a.jsonl");
   few.vocab = 10;
-  EXPECT_THAT(read_corpus(few).documents, ElementsAre(ElementsAre(9)));
+  EXPECT_THAT(documents_of(read_corpus(few)), ElementsAre(ElementsAre(9)));
   few.vocab = 9;
   expect_refused(few, "a.jsonl:1", "0 to 8");
 

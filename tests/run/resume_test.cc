@@ -85,8 +85,7 @@ TEST(Resume, RefusesWhatWouldBeAnotherRun) {
 }
 
 TEST(Resume, APositionTellsDocumentsAndOrderApart) {
-  Corpus corpus;
-  corpus.documents = {{1, 2}, {3}, {4, 5, 6}};
+  const Corpus corpus({{1, 2}, {3}, {4, 5, 6}});
   const std::vector<std::vector<std::int64_t>> steps = {{2, 0}, {1, 0}, {2}};
   const auto at = [&](const Corpus& documents, const auto& order, std::int64_t step) {
     const Dataset data(documents);
@@ -104,12 +103,10 @@ TEST(Resume, APositionTellsDocumentsAndOrderApart) {
   EXPECT_EQ(why(at(corpus, steps, 2)), "");
   for (const std::vector<Tokens>& others :
        {std::vector<Tokens>{{1, 2}, {3}, {4, 5, 7}}, {{1}, {2, 3}, {4, 5, 6}}, {{1, 2}, {3}}}) {
-    Corpus other;
-    other.documents = others;
-    EXPECT_THAT(why(at(other, steps, 2)), HasSubstr("data.path: texts has other documents"));
+    EXPECT_THAT(
+        why(at(Corpus(others), steps, 2)), HasSubstr("data.path: texts has other documents"));
   }
-  Corpus labelled = corpus;
-  labelled.labels = {{1, 2}, {3}, {4, 5, 6}};
+  const Corpus labelled({{1, 2}, {3}, {4, 5, 6}}, {{1, 2}, {3}, {4, 5, 6}});
   EXPECT_THAT(why(at(labelled, steps, 2)), HasSubstr("other documents"));
   const std::vector<std::vector<std::int64_t>> cut_elsewhere = {{2}, {0, 1, 0}, {2}};
   EXPECT_THAT(why(at(corpus, cut_elsewhere, 2)), HasSubstr("another order"));

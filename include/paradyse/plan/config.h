@@ -24,7 +24,10 @@ struct RunConfig {
   struct Data {
     // Folders, files (JSONL or text) and patterns of them; in TOML a string or a list.
     std::vector<std::string> path;
+    std::vector<double> weights;         // of each path, in tokens; {}: all documents alike
     std::vector<std::string> eval_path;  // {}: none
+    // Taken from data.path: below 1 a share of its documents, else so many; 0: none.
+    double held_out = 0;
     std::int64_t min_tokens = 2;
     // 0: no limit, but of a model with learned positions as many as it has.
     std::int64_t max_tokens = 0;
@@ -73,7 +76,9 @@ struct RunConfig {
     double profile_seconds = 180;  // that `paradyse profile` may take
   } costs;
   struct Train {
-    std::int64_t steps = 100;
+    std::int64_t steps = 100;     // 0: by epochs
+    std::int64_t epochs = 0;      // of the documents, in place of steps; 0: by steps
+    std::int64_t eval_every = 0;  // steps after which the held-out loss is measured; 0: at the end
     std::int64_t tokens_per_step = 16384;  // documents are added to a step until it has so many
     Dtype dtype = Dtype::float32;
     bool metrics_groups = true;  // metrics.jsonl says what each group was to take and took

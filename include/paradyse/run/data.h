@@ -1,11 +1,12 @@
-// Documents: lists of token ids read from text or JSONL, in the order in which they are trained on.
-// src/run/data/: data_files.h, which files; json_line.h, what a line means; data_report.h, what is
-// told of it.
+// Documents: lists of token ids, in files that stay where they are until a document is asked for.
+// src/run/data/: data_files.h, which files; document_file.h, what each kind of them gives;
+// json_line.h, what a line means; data_report.h, what is told of it; draws.h, in which order.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,7 +39,9 @@ struct DataOptions {
   bool learned_positions = false;  // padding before a document would move it to other positions
   std::int64_t window = 0;         // max_position_embeddings: longer documents are counted; 0: none
   // A file of the model's tokenizer: text, whose tokens are bytes, is refused.  "": it is taken.
-  std::string tokenizer;
+  std::string tokenizer = {};
+  // Of the model's tokenizer (tokenizer_sha256()), which prepared folders name; "": unknown.
+  std::string tokenizer_sha256 = {};
   std::optional<std::int32_t> end_id = std::nullopt;  // put after each text
 };
 
@@ -67,6 +70,9 @@ struct DataCounts {
   std::int64_t texts = 0;          // documents found as text: bytes as tokens
   std::int64_t text_files = 0;
   std::int64_t jsonl_files = 0;
+  std::int64_t token_files = 0;  // Megatron's and llm.c's
+  // false: labels, cut_labels and unlabelled are not known, since that would need all of the files.
+  bool labels_counted = true;
   std::int64_t min_tokens = 0;  // of the options
   std::int64_t max_tokens = 0;
   std::int64_t window = 0;
@@ -76,14 +82,50 @@ struct DataCounts {
   std::vector<std::string> unused_keys = {};     // of lines: only data about data
 };
 
-struct Corpus {
-  std::vector<Tokens> documents;
-  std::vector<Tokens> labels;      // [document], as many as its tokens; empty: no document has any
-  std::vector<std::string> names;  // file, or file:line: for messages
-  DataCounts counts;
+// What a rank takes of a document.
+struct Document {
+  Tokens tokens;
+  std::optional<Tokens> labels = std::nullopt;  // as many as tokens
 };
 
-// Reads all documents.
+// Documents by their numbers.  Copies share what they know, which is little: where each document
+// lies.  Any threads may ask at once.
+class Corpus {
+ public:
+  Corpus();  // of no documents
+  // Of these, in memory.  `labels`: a list for each, as many as its tokens; or none at all.
+  explicit Corpus(std::vector<Tokens> documents, std::vector<Tokens> labels = {});
+
+  [[nodiscard]] std::int64_t size() const;
+  [[nodiscard]] std::int64_t length(std::int64_t document) const;  // tokens
+  // Whether documents have labels: all have, or none.
+  [[nodiscard]] bool labelled() const;
+  // The document, read from its file.  Throws std::runtime_error naming it: a file that was changed
+  // or is gone since the corpus was read, and a token that is none of the vocabulary's.
+  [[nodiscard]] Document document(std::int64_t document) const;
+  // Its labels that a token is scored against.  Throws likewise.
+  [[nodiscard]] std::int64_t scored(std::int64_t document) const;
+  // File, or file:line: for messages.
+  [[nodiscard]] std::string name(std::int64_t document) const;
+  // A number by which a document is known whatever other files there are: of the name of its file
+  // below the path that was given, and its place there.  Pieces of a document have the same.
+  [[nodiscard]] std::uint64_t key(std::int64_t document) const;
+  // [path of DataOptions::paths] The number of documents of it and those before it.
+  [[nodiscard]] const std::vector<std::int64_t>& ends() const;
+  // A hash of tokens and labels; of token files, of their indices, sizes and some pages
+  // (docs/reference/data.md).
+  [[nodiscard]] std::string fingerprint() const;
+
+  DataCounts counts;
+
+ private:
+  friend class CorpusReader;
+  struct Contents;
+  std::shared_ptr<const Contents> contents_;
+};
+
+// Finds all documents: of text and lines the length of each, by reading all of them once; of token
+// files only the index.
 //
 // A folder gives the files below it in sorted order of path: .jsonl and .ndjson files, and .json
 // files that hold such lines, line by line, else text, each file a document, its bytes as tokens.
@@ -91,6 +133,10 @@ struct Corpus {
 // (a NUL byte, pictures, archives), `no_data`, folders of runs and a file that was read already are
 // left out and counted.  What looks like data that is not read (Parquet, compressed text, ...) is
 // refused, as is every link to a folder or to nothing.
+//
+// Token files: Megatron-core's X.bin with X.idx, named by either or by X; llm.c's .bin; and
+// prepared folders of paradyse-data, which have a data.json.  X.labels.bin and .idx beside X.bin
+// say of each token whether its label counts.
 //
 // A line is an object with `tokens` or `input_ids` (ids), or else `text` (its UTF-8 bytes as
 // tokens); null counts as absent.  Beside ids a line may have

@@ -56,6 +56,10 @@ struct Batch {
   // Of a model of several dims (Model::inputs), in place of documents and labels: those of
   // plan.lengths, in its order, as check_sample() has them.
   std::span<const Sample* const> samples = {};
+  // How many tokens of all documents are scored against a label that counts.  With it a rank needs
+  // only the documents that it has a part of: others, and their labels, may be empty.  None: they
+  // are counted.
+  std::optional<std::int64_t> predicted_tokens = {};
   std::uint64_t dropout_seed = 0;  // of training's dropout, where the model has one
   // Of a model that predicts an input: where it puts its predictions, a tensor for each sample in
   // the shape of that input, float64 on the host.  On every rank; empty: nobody asks.

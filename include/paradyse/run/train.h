@@ -61,6 +61,10 @@ struct StepReport {
   // [rank] The share of the step in which it waited for slower groups.
   std::vector<double> idle = {};
   std::string plan_sha256;
+  // With train.eval_every: the held-out loss after the step, and what it took, which is in no other
+  // number.
+  std::optional<double> eval_loss = {};
+  double eval_seconds = 0;
   // Where the batch was also played by the best static plan; none of it is in the numbers above,
   // but for those of the allocator.
   std::optional<ComparedStep> compared = {};
@@ -73,10 +77,17 @@ struct ModelReport {
   std::vector<std::string> notes = {};
 };
 
+// The held-out loss after a step.
+struct EvaluatedStep {
+  std::int64_t step = 0;  // from 1
+  double loss = 0;
+};
+
 struct TrainSummary {
   std::filesystem::path folder;
   ModelReport model = {};
   std::int64_t steps = 0;       // of the run, those before it was resumed too; as all below
+  std::int64_t of_steps = 0;    // that it is to have
   std::int64_t resumed_at = 0;  // after so many; 0: it was not
   bool interrupted = false;
   // Means of the first and the last `loss_steps` steps that have a loss: ten, or half of those that
@@ -85,7 +96,9 @@ struct TrainSummary {
   double last_loss = 0;
   std::int64_t loss_steps = 0;
   bool repeatable = false;  // another start of the same run comes to the same bits
-  double eval_loss = 0;     // after training; NaN when there is no evaluation data
+  // The last, after training or that of train.eval_every; NaN when there is no evaluation data.
+  double eval_loss = 0;
+  std::vector<EvaluatedStep> evaluations = {};  // of train.eval_every
   std::int64_t tokens = 0;
   double seconds = 0;  // of all steps
   double predicted_seconds = 0;
@@ -151,6 +164,14 @@ TrainSummary train(
     Backend& backend,
     const TrainFrom& from = {});
 
+// The loss of a document: the sum over its labels by their number is its mean.
+struct DocumentLoss {
+  std::string name;
+  std::int64_t tokens = 0;
+  std::int64_t labels = 0;  // that are scored
+  double loss_sum = 0;
+};
+
 // The mean loss per predicted token of a model over documents, by plans as in training.
 struct EvalResult {
   double loss = 0;  // NaN where no token is predicted
@@ -162,14 +183,18 @@ struct EvalResult {
   DataCounts data;
   ModelReport model = {};
   ModelWords words = {};  // what was scored
+  // Of each document, on request, in the order of the data.
+  std::vector<DocumentLoss> per_document = {};
 };
 // `note`: called by the process that leads with what a user wants to know of weights and data,
-// before the first step.  `progress`: called on rank 0 with the documents that are done.
+// before the first step.  `per_document`: also the loss of each.  `progress`: called on rank 0 with
+// the documents that are done.
 EvalResult evaluate(
     const LoadedConfig& config,
     Backend& backend,
     const std::function<void(const std::string& line)>& note = {},
     const std::function<void(std::int64_t done, std::int64_t of, const std::string& what)>&
-        progress = {});
+        progress = {},
+    bool per_document = false);
 
 }  // namespace paradyse

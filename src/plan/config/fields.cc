@@ -111,10 +111,21 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Documents to train on: folders, files (JSONL or text) and glob patterns. See "
                "docs/reference/data.md.",
        .value = &c.data.path},
+      {.key = "data.weights",
+       .help = "Blend: a number for each entry of data.path, the share of its tokens relative to "
+               "the others. Empty: every document of all entries is drawn once an epoch.",
+       .value = &c.data.weights,
+       .range = {.low = 0, .low_open = true}},
       {.key = "data.eval_path",
-       .help = "Held-out documents, given like data.path. Their loss is measured at the end. "
-               "Empty: none.",
+       .help = "Held-out documents, given like data.path. Their loss is measured at the end, and "
+               "during training with train.eval_every. Empty: none.",
        .value = &c.data.eval_path},
+      {.key = "data.held_out",
+       .help = "Documents of data.path to hold out, instead of data.eval_path: below 1 a share of "
+               "them, from 1 on a number. They are chosen by data.seed and never trained on. 0: "
+               "none.",
+       .value = &c.data.held_out,
+       .range = from_zero},
       {.key = "data.min_tokens",
        .help = "Shorter documents are left out; the run says how many.",
        .value = &c.data.min_tokens,
@@ -269,9 +280,18 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.costs.profile_seconds,
        .range = {.low = 0, .high = 1e6, .low_open = true}},
       {.key = "train.steps",
-       .help = "Number of optimizer steps.",
+       .help = "Number of optimizer steps. 0: train.epochs says how many.",
        .value = &c.train.steps,
-       .range = from_one},
+       .range = from_zero},
+      {.key = "train.epochs",
+       .help = "Number of epochs, instead of train.steps: as many draws as there are documents, so "
+               "often. The last step may have fewer tokens. 0: train.steps counts.",
+       .value = &c.train.epochs,
+       .range = from_zero},
+      {.key = "train.eval_every",
+       .help = "Measure the held-out loss after every so many steps. 0: only at the end.",
+       .value = &c.train.eval_every,
+       .range = from_zero},
       {.key = "train.tokens_per_step",
        .help = "Documents are added to a step until it has this many tokens.",
        .value = &c.train.tokens_per_step,
@@ -433,6 +453,14 @@ std::string toml_text(const std::vector<std::string>& values) {
   return text + "]";
 }
 
+std::string toml_text(const std::vector<double>& values) {
+  std::string text = "[";
+  for (const double value : values) {
+    text.append(text.size() == 1 ? "" : ", ").append(toml_text(value));
+  }
+  return text + "]";
+}
+
 std::string toml_text(Dtype value) { return toml_text(std::string(to_string(value))); }
 
 std::string toml_text(double value) {
@@ -481,6 +509,9 @@ std::string accepted_text(const Field& field) {
   }
   if (std::holds_alternative<std::vector<std::string>*>(field.value)) {
     return "a string, or a list of strings";
+  }
+  if (std::holds_alternative<std::vector<double>*>(field.value)) {
+    return "a list of numbers" + range_text(field.range);
   }
   if (std::holds_alternative<bool*>(field.value)) {
     return "true or false";

@@ -35,6 +35,7 @@ struct Field {
   std::variant<
       std::string*,
       std::vector<std::string>*,
+      std::vector<double>*,
       Dtype*,
       std::int64_t*,
       std::uint64_t*,
@@ -64,5 +65,6 @@ std::string list_of(const std::vector<std::string>& names);
 std::string toml_text(const Field& field);
 std::string toml_text(const std::string& value);
 std::string toml_text(const std::vector<std::string>& values);
+std::string toml_text(double value);
 
 }  // namespace paradyse

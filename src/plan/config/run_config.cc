@@ -91,6 +91,21 @@ class Reader {
     }
   }
 
+  void put(std::vector<double>& into) const {
+    into.clear();
+    const auto* list = node_.as_array();
+    if (list == nullptr) {
+      refuse();
+    }
+    for (const toml::node& one : *list) {
+      const std::optional<double> number = one.is_number() ? one.value<double>() : std::nullopt;
+      if (!number || !field_.range.contains(*number)) {
+        refuse();
+      }
+      into.push_back(*number);
+    }
+  }
+
   void put(Dtype& into) const {
     std::string name;
     put(name);
@@ -296,6 +311,51 @@ class Loader {
   Spellings set_;
 };
 
+// Of steps and epochs one says how long a run is.
+void settle_steps(RunConfig& config, const Loader& loader) {
+  RunConfig::Train& train = config.train;
+  if (train.epochs == 0) {
+    if (train.steps == 0) {
+      throw std::invalid_argument(
+          "train.steps is 0 (" + loader.origin("train.steps") +
+          ") and train.epochs is 0: nothing would be trained; give one of them");
+    }
+    return;
+  }
+  if (train.steps != 0 && loader.origin("train.steps") != "default") {
+    throw std::invalid_argument(
+        "train.epochs is " + std::to_string(train.epochs) + " (" + loader.origin("train.epochs") +
+        ") and train.steps is " + std::to_string(train.steps) + " (" +
+        loader.origin("train.steps") + "): a run takes one of them; set the other to 0");
+  }
+  train.steps = 0;
+}
+
+void expect_evaluation(const RunConfig& config) {
+  const RunConfig::Data& data = config.data;
+  const std::string held_out = "data.held_out is " + toml_text(data.held_out);
+  if (data.held_out >= 1 && data.held_out != std::floor(data.held_out)) {
+    throw std::invalid_argument(
+        held_out + "; accepted is a share below 1, or a whole number of documents");
+  }
+  if (data.held_out > 0 && !data.eval_path.empty()) {
+    throw std::invalid_argument(
+        held_out +
+        ", and data.eval_path is given, too: the held-out documents are those of one of "
+        "them; leave the other out");
+  }
+  if (config.train.eval_every > 0 && data.held_out == 0 && data.eval_path.empty()) {
+    throw std::invalid_argument(
+        "train.eval_every is " + std::to_string(config.train.eval_every) +
+        ", but nothing is held out; give data.held_out or data.eval_path");
+  }
+  if (!data.weights.empty() && data.weights.size() != data.path.size()) {
+    throw std::invalid_argument(
+        "data.weights has " + std::to_string(data.weights.size()) + " numbers for the " +
+        std::to_string(data.path.size()) + " entries of data.path; give one for each");
+  }
+}
+
 }  // namespace
 
 LoadedConfig load_config(
@@ -308,6 +368,8 @@ LoadedConfig load_config(
   for (const std::string& setting : settings) {
     loader.set(setting);
   }
+  settle_steps(loaded.config, loader);
+  expect_evaluation(loaded.config);
   const RunConfig::Data& data = loaded.config.data;
   if (data.max_tokens != 0 && data.max_tokens < data.min_tokens) {
     throw std::invalid_argument(
@@ -346,7 +408,9 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
   const auto absolute = [](const std::string& path, bool is_made) {
     std::error_code error;
     const bool is_pattern = path.find_first_of("*?[") != std::string::npos;
-    return path.empty() || !(is_made || is_pattern || fs::exists(path, error))
+    const bool is_there =
+        fs::exists(path, error) || fs::exists(path + ".bin", error);  // Megatron's
+    return path.empty() || !(is_made || is_pattern || is_there)
                ? path
                : fs::absolute(path).lexically_normal().string();
   };

@@ -147,6 +147,9 @@ void read_summary(ReportedRun& run) {
     return;
   }
   run.has_summary = true;
+  if (summary.has("of_steps")) {
+    run.of_steps = summary.at("of_steps").integer<std::int64_t>(0);
+  }
   run.interrupted = summary.at("interrupted").truth();
   run.eval_loss = number_or_none(summary, "eval_loss");
   if (!summary.is_null("best_static")) {
@@ -183,7 +186,8 @@ void read_resumptions(ReportedRun& run) {
 
 std::string state_of(const ReportedRun& run, std::int64_t of) {
   const std::int64_t done = run.steps.empty() ? 0 : run.steps.back().step;
-  const std::string steps = std::to_string(done) + " of " + counted(of, "step");
+  const std::string steps =  // a run by epochs says how many when it ends
+      of == 0 ? counted(done, "step") : std::to_string(done) + " of " + counted(of, "step");
   const std::string resume = " Continue with: paradyse train --resume " + run.folder.string();
   if (is_locked(run.folder)) {
     return "Still running: " + steps + " so far.";
@@ -223,7 +227,7 @@ ReportedRun read_run(const fs::path& folder) {
     run.sizes = group_sizes_from(root.at("sizes"));
     run.memory_per_rank = root.at("memory_per_rank").integer<std::int64_t>(0);
   }
-  run.state = state_of(run, config.train.steps);
+  run.state = state_of(run, run.of_steps > 0 ? run.of_steps : config.train.steps);
   return run;
 }
 

@@ -49,6 +49,7 @@ struct ReportedRun {
   std::int64_t memory_per_rank = 0;   // that those go by
   // Of summary.json; a run that goes on, or was killed, has none.
   bool has_summary = false;
+  std::int64_t of_steps = 0;  // that it is to have, by the summary; 0: that does not say
   bool interrupted = false;
   double eval_loss = std::numeric_limits<double>::quiet_NaN();
   std::optional<StaticComparison> best_static = {};

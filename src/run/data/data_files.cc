@@ -6,6 +6,7 @@
 #include <span>
 #include <stdexcept>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +15,8 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/lower_case.h"
 #include "src/plan/base/refuse.h"
+#include "src/plan/tokens/indexed_tokens.h"
+#include "src/plan/tokens/llmc_tokens.h"
 #include "src/run/data/json_line.h"
 
 namespace paradyse {
@@ -68,8 +71,8 @@ struct Binary {
 };
 
 constexpr Binary kBinaries[] = {
-    {".bin", "is binary (an indexed data set of Megatron has .bin and .idx)", kIds},
-    {".idx", "is an index of binary data (Megatron's)", kIds},
+    {".bin", "is neither Megatron's, with its .idx beside it, nor llm.c's", kIds},
+    {".idx", "is no index of Megatron with its .bin beside it", kIds},
     {".npy", "is an array of NumPy", kIds},
     {".npz", "is an archive of NumPy", kIds},
     {".pt", "is a file of PyTorch", kIds},
@@ -123,6 +126,38 @@ std::string unread(const fs::path& path, bool given) {
     return fmt::format("{}, which is not read; {}", binary->what, binary->remedy);
   }
   return "";
+}
+
+// Whether X.bin holds ids: Megatron's with an X.idx beside it, or llm.c's.
+bool holds_tokens(const fs::path& bin) {
+  if (ending(bin) != ".bin") {
+    return false;
+  }
+  std::ifstream index(index_of(bin), std::ios::binary);
+  if (!index) {
+    return is_llmc(bin);
+  }
+  std::string magic(7, '\0');
+  index.read(magic.data(), std::ssize(magic));
+  return magic == "MMIDIDX";
+}
+
+// Whether a file says something of the ids of another: X.idx, X.labels.bin, ... of X.bin.
+bool is_beside_tokens(const fs::path& path) {
+  const std::string end = ending(path);
+  if (end != ".bin" && end != ".idx") {
+    return false;
+  }
+  fs::path bin = path;
+  bin.replace_extension();  // X, or X.labels
+  std::string kind = ending(bin);
+  if (kind == ".labels" || kind == ".sources") {
+    bin.replace_extension();
+  } else if (end == ".bin") {
+    return false;
+  }
+  bin += ".bin";
+  return holds_tokens(bin);
 }
 
 // What a .json file holds.
@@ -198,8 +233,27 @@ class Finder {
     }
   }
 
-  // What a user gave.
-  void take_given(const fs::path& path) {
+  // What a user gave as the path of this number.
+  void take_given(const fs::path& path, std::size_t number) {
+    const std::size_t first = found_.files.size();
+    take_path(path);
+    for (std::size_t i = first; i < found_.files.size(); ++i) {
+      DataFile& file = found_.files[i];
+      file.given = number;
+      std::string below = file.path.lexically_relative(path).generic_string();
+      const bool inside = !below.empty() && below != "." && !below.starts_with("..");
+      file.below = inside ? std::move(below) : file.path.filename().string();
+    }
+  }
+
+  DataFiles found() && { return std::move(found_); }
+
+  static constexpr const char* kAccepted =
+      "give a folder of text files or a .jsonl file, a text file, a folder of paradyse-data, "
+      "Megatron's or llm.c's .bin, or a pattern as in 'data/*.jsonl'";
+
+ private:
+  void take_path(const fs::path& path) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (fs::is_directory(status)) {
@@ -210,18 +264,13 @@ class Finder {
       refuse(path, "cannot be read: " + error.message());
     } else if (path.native().find_first_of("*?[") != std::string::npos) {
       take_pattern(path);
+    } else if (const fs::path bin = path.native() + ".bin"; holds_tokens(bin)) {  // Megatron's way
+      take_named(bin, /*regular=*/true);
     } else {
       refuse(path, fmt::format("is not there; {}", kAccepted));
     }
   }
 
-  DataFiles found() && { return std::move(found_); }
-
-  static constexpr const char* kAccepted =
-      "give a folder of text files or a .jsonl file, a text file, or a pattern as in "
-      "'data/*.jsonl'";
-
- private:
   void take_folder(const fs::path& folder) {
     std::error_code error;
     const fs::path real = fs::canonical(folder, error);
@@ -235,6 +284,10 @@ class Finder {
 
   // Files below `folder`, whose real path is `real`.
   void walk(const fs::path& folder, const fs::path& real, std::vector<fs::path>& paths) {
+    if (is_prepared(folder)) {
+      take_prepared(folder, real, paths);
+      return;
+    }
     std::error_code error;
     fs::directory_iterator entries(folder, error);
     for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
@@ -272,6 +325,24 @@ class Finder {
     }
   }
 
+  // The shards of a folder of paradyse-data.
+  void take_prepared(const fs::path& folder, const fs::path& real, std::vector<fs::path>& paths) {
+    const auto prepared = std::make_shared<const PreparedFolder>(read_prepared(folder));
+    for (std::size_t i = 0; i < prepared->shards.size(); ++i) {
+      const std::string name = prepared->shards[i].name + ".bin";
+      if (!holds_tokens(folder / name)) {
+        refuse(
+            folder,
+            fmt::format(
+                "data.json names the shard {}, which is not there with its .idx; copy or prepare "
+                "the folder again",
+                name));
+      }
+      shards_[folder / name] = {prepared, i};
+      take_met(real / name, folder / name, paths);
+    }
+  }
+
   // A file that was met below a folder or by a pattern.
   void take_met(const fs::path& real, const fs::path& path, std::vector<fs::path>& paths) {
     if (no_data_.contains(real.native())) {
@@ -303,21 +374,36 @@ class Finder {
       if (!why.empty()) {
         refuse(path, why);
       }
-      DataFile file{.path = path, .lines = is_lines(end), .text = end == ".txt"};
-      if (end == ".json") {
+      if (is_beside_tokens(path)) {
+        if (path.stem().extension() == ".sources" && !shards_.contains(bin_of(path))) {
+          refuse(
+              path.parent_path(),
+              "is a folder of paradyse-data without its data.json: it is not finished; run "
+              "paradyse-data to its end");
+        }
+        continue;
+      }
+      DataFile file{
+          .path = path,
+          .holds = is_lines(end) ? Holds::lines : Holds::text,
+          .text = end == ".txt",
+          .below = {}};
+      if (holds_tokens(path)) {
+        file = tokens_at(path);
+      } else if (end == ".json") {
         const Json kind = json_kind(path);
         if (kind == Json::list_of_documents) {
           refuse_list(path);
         }
-        file.lines = kind == Json::documents;
-      } else if (!file.lines && !file.text) {  // a shard whose name does not say so
-        file.lines = json_kind(path) == Json::documents;
+        file.holds = kind == Json::documents ? Holds::lines : Holds::text;
+      } else if (file.holds == Holds::text && !file.text) {  // a shard whose name does not say so
+        file.holds = json_kind(path) == Json::documents ? Holds::lines : Holds::text;
       }
-      lines = lines || file.lines;
+      lines = lines || file.holds != Holds::text;
       files.push_back(std::move(file));
     }
     for (DataFile& file : files) {
-      if (lines && !file.lines && !file.text) {
+      if (lines && file.holds == Holds::text && !file.text) {
         leave_out(found_.left_out, kBesideJsonl, file.path);
       } else {
         found_.files.push_back(std::move(file));
@@ -328,7 +414,12 @@ class Finder {
   // A file that was given by its own name.
   void take_named(const fs::path& path, bool regular) {
     const std::string end = ending(path);
-    const std::string why = unread(path, /*given=*/true);
+    if (const fs::path bin = bin_of(path); regular && end == ".idx" && holds_tokens(bin)) {
+      take_named(bin, regular);
+      return;
+    }
+    const bool tokens = regular && holds_tokens(path);
+    const std::string why = tokens ? "" : unread(path, /*given=*/true);
     if (!why.empty()) {
       refuse(path, why);
     }
@@ -336,10 +427,14 @@ class Finder {
     if (regular && !is_new(fs::canonical(path, error), path)) {
       return;
     }
+    if (tokens) {
+      found_.files.push_back(tokens_at(path));
+      return;
+    }
     if (end == ".json" && regular) {
       switch (json_kind(path)) {
         case Json::documents:
-          found_.files.push_back({.path = path, .lines = true});
+          found_.files.push_back({.path = path, .holds = Holds::lines, .below = {}});
           return;
         case Json::list_of_documents:
           refuse_list(path);
@@ -351,7 +446,11 @@ class Finder {
       }
     }
     const bool shard = regular && end != ".txt" && json_kind(path) == Json::documents;
-    found_.files.push_back({.path = path, .lines = is_lines(end) || shard, .text = true});
+    found_.files.push_back(
+        {.path = path,
+         .holds = is_lines(end) || shard ? Holds::lines : Holds::text,
+         .text = true,
+         .below = {}});
   }
 
   void take_pattern(const fs::path& pattern) {
@@ -393,7 +492,26 @@ class Finder {
     take_sorted(std::move(files));
   }
 
+  // X.bin of X.idx, X.labels.bin, ...
+  static fs::path bin_of(fs::path path) {
+    path.replace_extension();
+    if (const std::string kind = ending(path); kind == ".labels" || kind == ".sources") {
+      path.replace_extension();
+    }
+    return path += ".bin";
+  }
+
+  [[nodiscard]] DataFile tokens_at(const fs::path& path) const {
+    DataFile file{.path = path, .holds = Holds::tokens, .below = {}};
+    if (const auto shard = shards_.find(path); shard != shards_.end()) {
+      std::tie(file.prepared, file.shard) = shard->second;
+    }
+    return file;
+  }
+
   DataFiles found_;
+  // [path of its .bin] A prepared folder, and the number of its shard.
+  std::map<fs::path, std::pair<std::shared_ptr<const PreparedFolder>, std::size_t>> shards_;
   std::set<std::string> no_data_;  // real paths
   std::set<std::string> seen_;     // real paths of files
 };
@@ -428,8 +546,8 @@ DataFiles data_files(const DataOptions& options) {
     throw std::runtime_error(fmt::format("no data is named; {}", Finder::kAccepted));
   }
   Finder finder(options);
-  for (const fs::path& path : options.paths) {
-    finder.take_given(path);
+  for (std::size_t i = 0; i < options.paths.size(); ++i) {
+    finder.take_given(options.paths[i], i);
   }
   return std::move(finder).found();
 }

@@ -3,11 +3,13 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "paradyse/run/data.h"
+#include "src/run/data/prepared_folder.h"
 
 namespace paradyse {
 
@@ -19,10 +21,17 @@ inline constexpr const char* kReadAlready = "read already";
 inline constexpr const char* kBesideJsonl = "beside JSONL";
 inline constexpr const char* kNoFile = "pipe or socket";
 
+enum class Holds { text, lines, tokens };  // one document; one a line; ids (token_file())
+
 struct DataFile {
   std::filesystem::path path;
-  bool lines = false;  // a document a line; else the file is one
-  bool text = false;   // surely meant as text: given by its own name, or .txt
+  Holds holds = Holds::text;
+  bool text = false;      // surely meant as text: given by its own name, or .txt
+  std::string below;      // its name below the path that was given
+  std::size_t given = 0;  // the number of that path
+  // Of a shard of a prepared folder.
+  std::shared_ptr<const PreparedFolder> prepared = {};
+  std::size_t shard = 0;
 };
 
 struct DataFiles {

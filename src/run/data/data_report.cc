@@ -19,6 +19,7 @@ std::string sources(const DataCounts& counts) {
       text += (text.empty() ? " from " : " and ") + number(count, noun);
     }
   };
+  add(counts.token_files, "token file");
   add(counts.jsonl_files, "JSONL file");
   add(counts.text_files, "text file");
   if (counts.texts > 0) {
@@ -53,12 +54,15 @@ std::vector<std::string> data_lines(const DataCounts& counts, const std::string&
       sources(counts));
   if (counts.cut > 0) {
     line += fmt::format(
-        "; cut {} to {} tokens: {} and {} left out, {} left without a label by the cut",
+        "; cut {} to {} tokens: {}",
         number(counts.cut, "document"),
         counts.max_tokens,
-        number(counts.cut_tokens, "token"),
-        number(counts.cut_labels, "label"),
-        number(counts.unlabelled, "document"));
+        number(counts.cut_tokens, "token"));
+    line += counts.labels_counted ? fmt::format(
+                                        " and {} left out, {} left without a label by the cut",
+                                        number(counts.cut_labels, "label"),
+                                        number(counts.unlabelled, "document"))
+                                  : " left out, and labels, which are not counted";
   }
   if (counts.split > 0) {
     line += fmt::format(
@@ -119,14 +123,17 @@ nlohmann::ordered_json json_of(const DataCounts& counts) {
   for (const auto& [why, one] : counts.left_out) {
     left_out[why] = one.files;
   }
+  const auto labels = [&](std::int64_t count) {
+    return counts.labels_counted ? nlohmann::ordered_json(count) : nlohmann::ordered_json();
+  };
   return {
       {"documents", counts.documents},
       {"tokens", counts.tokens},
-      {"labels", counts.labels},
+      {"labels", labels(counts.labels)},
       {"cut", counts.cut},
       {"cut_tokens", counts.cut_tokens},
-      {"cut_labels", counts.cut_labels},
-      {"left_without_label", counts.unlabelled},
+      {"cut_labels", labels(counts.cut_labels)},
+      {"left_without_label", labels(counts.unlabelled)},
       {"split", counts.split},
       {"pieces", counts.pieces},
       {"skipped_long", counts.skipped_long},
@@ -135,6 +142,7 @@ nlohmann::ordered_json json_of(const DataCounts& counts) {
       {"skipped_short_tokens", counts.skipped_short_tokens},
       {"padding", counts.padding},
       {"beyond_max_position_embeddings", counts.beyond_window},
+      {"token_files", counts.token_files},
       {"jsonl_files", counts.jsonl_files},
       {"text_files", counts.text_files},
       {"texts", counts.texts},

@@ -9,6 +9,7 @@
 
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
+#include "src/plan/base/sha256.h"
 
 namespace paradyse {
 namespace {
@@ -98,6 +99,12 @@ std::string tokenizer_file(const fs::path& folder) {
     }
   }
   return first;
+}
+
+std::string tokenizer_sha256(const fs::path& folder) {
+  const fs::path file = folder / "tokenizer.json";
+  const bool there = why_not_readable(file).empty();
+  return there ? sha256_hex(content_of(file).value_or("")) : "";
 }
 
 std::optional<std::int64_t> end_id_of(const fs::path& folder) {

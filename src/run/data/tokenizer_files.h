@@ -12,6 +12,9 @@ namespace paradyse {
 // The name of a file of a tokenizer in a model folder, or "".
 std::string tokenizer_file(const std::filesystem::path& folder);
 
+// The SHA-256 of tokenizer.json, by which paradyse-data names a tokenizer; "": there is none.
+std::string tokenizer_sha256(const std::filesystem::path& folder);
+
 // The id of the tokenizer's eos_token, else eos_token_id of generation_config.json, else of
 // config.json; the first where there are several.  Throws std::runtime_error naming a file that is
 // no JSON.

@@ -101,6 +101,9 @@ void agree(const std::string& mine, Communicator& world) {
 
 // Of a batch: tokens that are scored against a label that counts, or what samples are scored by.
 std::int64_t predicted_tokens(const Batch& batch, const Model& model) {
+  if (batch.predicted_tokens) {
+    return *batch.predicted_tokens;
+  }
   std::int64_t count = 0;
   for (const Sample* sample : batch.samples) {
     count += scored(*sample, model);

@@ -5,16 +5,16 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "paradyse/plan/plan.h"
 #include "paradyse/run/data.h"
 #include "paradyse/run/session.h"
+#include "src/run/data/draws.h"
 #include "src/run/data/grid_data.h"
 
 namespace paradyse {
-
-// A hash of tokens and labels.
-std::string fingerprint(const Corpus& corpus);
 
 class Dataset {
  public:
@@ -22,11 +22,14 @@ class Dataset {
   explicit Dataset(GridData samples);
 
   // Documents, or samples.
-  [[nodiscard]] std::int64_t size() const { return std::ssize(lengths()); }
-  // [item] Its tokens, or rows.
-  [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return sizes_.lengths; }
+  [[nodiscard]] std::int64_t size() const;
+  // Tokens, or rows, of an item, and the most that one has.
+  [[nodiscard]] std::int64_t length(std::int64_t item) const;
+  [[nodiscard]] std::int64_t longest() const;
   // Of these items.
   [[nodiscard]] BatchSizes sizes(std::span<const std::int64_t> items) const;
+  // Where it is from, for messages.
+  [[nodiscard]] std::string name(std::int64_t item) const;
   [[nodiscard]] const DataCounts& counts() const { return corpus_.counts; }
   // What there is to tell of documents, as data_lines() says; of samples nothing.
   [[nodiscard]] std::vector<std::string> lines(const std::string& key) const;
@@ -34,34 +37,56 @@ class Dataset {
   [[nodiscard]] std::string name(std::int64_t item) const;
   // Null: these are documents.
   [[nodiscard]] const GridData* samples() const { return samples_ ? &*samples_ : nullptr; }
-  [[nodiscard]] std::string fingerprint() const;  // of what is in it
+  // A hash of all that it was read from, held out or not.
+  [[nodiscard]] std::string fingerprint() const;
+  // Which items are of which path, and how much of each is drawn.
+  [[nodiscard]] Draws::Blend blend(const std::vector<double>& weights) const;
+
+  // Takes items out: such a share of them (amount below 1), or so many.  An item is held out by a
+  // hash of the seed and of its file's name and its place there, so that other files change nothing
+  // (of a share), and all pieces of a document are on one side.  Throws std::invalid_argument where
+  // none or all would be.
+  [[nodiscard]] Dataset hold_out(double amount, std::uint64_t seed);
 
  private:
   friend class BatchItems;
 
+  // In the corpus, or among the samples.
+  [[nodiscard]] std::int64_t number(std::int64_t item) const;
+  [[nodiscard]] std::uint64_t key(std::int64_t item) const;
+  // Keeps these of its items.
+  void keep(std::vector<std::int32_t> numbers);
+
   Corpus corpus_;
   std::optional<GridData> samples_;
-  BatchSizes sizes_;
+  // Their numbers, ascending; empty: all of them.  32 bits: as much as a large corpus has to spare.
+  std::vector<std::int32_t> items_;
 };
 
-// Some items of a data set as a session takes them; both live as long as the batch.
+// Some items of a data set as a session plays them on one rank by a plan; the data set lives as
+// long.
 class BatchItems {
  public:
+  // Reads the documents that the rank has a part of, and of the others no more than their labels.
   // What is drawn into samples, noise and masks, is that of (seed, first_draw), (seed, first_draw +
-  // 1), ...
+  // 1), ...  Throws as Corpus::document().
   BatchItems(
       const Dataset& data,
       std::span<const std::int64_t> items,
       std::uint64_t seed,
-      std::uint64_t first_draw);
+      std::uint64_t first_draw,
+      const Plan& plan,
+      int rank);
   BatchItems(const BatchItems&) = delete;
   BatchItems& operator=(const BatchItems&) = delete;
 
   [[nodiscard]] Batch batch(std::uint64_t dropout_seed = 0) const;
 
  private:
+  std::vector<Document> read_;  // [item] empty: another rank's
   std::vector<TokenView> documents_;
   std::vector<TokenView> labels_;
+  std::optional<std::int64_t> predicted_tokens_;
   std::vector<Sample> drawn_;
   std::vector<const Sample*> samples_;
 };

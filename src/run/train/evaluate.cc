@@ -39,7 +39,8 @@ EvalResult evaluate_data(
     BatchPlanner* planner,
     RankSession& session,
     const std::atomic<bool>* stop,
-    const ProgressHook& progress) {
+    const ProgressHook& progress,
+    bool per_document) {
   EvalResult result;
   result.data = data.counts();
   const auto begin = Clock::now();
@@ -54,7 +55,7 @@ EvalResult evaluate_data(
     std::int64_t tokens = 0;
     while (next < data.size() && (tokens < tokens_per_batch || items.empty())) {
       items.push_back(next);
-      tokens += data.lengths()[idx(next++)];
+      tokens += data.length(next++);
     }
     std::optional<Plan> plan;
     if (world.rank() == 0 && !(stop != nullptr && stop->load())) {
@@ -65,10 +66,18 @@ EvalResult evaluate_data(
       result.interrupted = true;
       break;
     }
-    const BatchItems drawn(data, items, seed, static_cast<std::uint64_t>(first));
+    const BatchItems drawn(
+        data, items, seed, static_cast<std::uint64_t>(first), *plan, world.rank());
     const BatchResult batch = session.play(*plan, drawn.batch(), /*backward=*/false);
     sum += std::accumulate(batch.loss_sums.begin(), batch.loss_sums.end(), 0.0);
     result.predicted_tokens += batch.predicted_tokens;
+    for (std::size_t i = 0; per_document && world.rank() == 0 && i < items.size(); ++i) {
+      result.per_document.push_back(
+          {.name = data.name(items[i]),
+           .tokens = data.length(items[i]),
+           .labels = batch.counts[i],
+           .loss_sum = batch.loss_sums[i]});
+    }
     result.documents += static_cast<std::int64_t>(items.size());
   }
   result.loss = result.predicted_tokens == 0 ? std::numeric_limits<double>::quiet_NaN()
@@ -82,7 +91,8 @@ EvalResult evaluate(
     const LoadedConfig& loaded,
     Backend& backend,
     const std::function<void(const std::string& line)>& note,
-    const ProgressHook& progress) {
+    const ProgressHook& progress,
+    bool per_document) {
   const ModelFolder model = model_at(loaded.config);
   const ModelWeights weights = weights_at(loaded.config, model);
   const ModelReport report = report_of(weights);
@@ -126,7 +136,8 @@ EvalResult evaluate(
         first ? planner.get() : nullptr,
         session,
         /*stop=*/nullptr,
-        progress);
+        progress,
+        per_document);
     if (first) {
       result = mine;
     }

@@ -13,6 +13,7 @@ namespace paradyse {
 
 // In batches of about `tokens_per_batch`; every rank gets the result.  `planner`: rank 0's; the
 // others take its plans.  `seed`: of what is drawn into samples, the same for an item each time.
+// `per_document`: rank 0 has the loss of each.
 EvalResult evaluate_data(
     const Dataset& data,
     std::uint64_t seed,
@@ -20,6 +21,7 @@ EvalResult evaluate_data(
     BatchPlanner* planner,
     RankSession& session,
     const std::atomic<bool>* stop,
-    const ProgressHook& progress = {});
+    const ProgressHook& progress = {},
+    bool per_document = false);
 
 }  // namespace paradyse

@@ -1,6 +1,7 @@
 #include "src/run/train/rank_training.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -116,7 +117,7 @@ class RankTraining {
         run_.record.stopped();
       }
     } else {
-      evaluate();
+      evaluate(steps);
       sample();
     }
     gather_trace();
@@ -207,7 +208,16 @@ class RankTraining {
     if (turn == StaticTurn::after) {
       compared = play_static(run_, step, scale_.value(), session_);
     }
+    const std::int64_t every = run_.config().train.eval_every;
+    std::optional<EvalResult> evaluated;
+    if (every > 0 && (step + 1) % every == 0) {
+      evaluated = held_out_loss();
+    }
     if (report) {
+      if (evaluated && !evaluated->interrupted) {
+        report->eval_loss = evaluated->loss;
+        report->eval_seconds = evaluated->seconds;
+      }
       run_.record.add(beside(*std::move(report), std::move(compared)));
     }
     return step + 1;
@@ -330,20 +340,41 @@ class RankTraining {
     }
   }
 
-  void evaluate() {
-    if (!run_.inputs.evaluation) {
-      return;
+  // By plans of its own planner: that of the run goes on as if nothing were evaluated.
+  EvalResult held_out_loss() {
+    if (first_ && evaluation_planner_ == nullptr) {
+      PlanningTask task =
+          planning_task(run_.config(), run_.inputs.model.model, /*training=*/true, run_.numbers);
+      evaluation_planner_ =
+          run_.hooks.planner ? run_.hooks.planner(std::move(task)) : planner_for(std::move(task));
     }
-    const EvalResult result = evaluate_data(
+    if (first_) {
+      evaluation_planner_->learn(run_.plans.learned());
+    }
+    return evaluate_data(
         *run_.inputs.evaluation,
         run_.config().data.seed,
         run_.config().train.tokens_per_step,
-        first_ ? &run_.plans.planner() : nullptr,
+        evaluation_planner_.get(),
         session_,
         run_.hooks.stop,
         run_.hooks.evaluating);
-    if (first_) {
-      run_.record.evaluated(result);
+  }
+
+  // At the end, unless the last step was followed by it.
+  void evaluate(std::int64_t steps) {
+    const std::int64_t every = run_.config().train.eval_every;
+    const bool done = every > 0 && steps % every == 0 && steps > run_.inputs.first_step();
+    if (!run_.inputs.evaluation) {
+      return;
+    }
+    if (!done) {
+      const EvalResult result = held_out_loss();
+      if (first_) {
+        run_.record.evaluated(result);
+      }
+    } else if (first_) {
+      run_.record.evaluated(run_.inputs.evaluation->counts());
     }
   }
 
@@ -386,6 +417,7 @@ class RankTraining {
   RunCheckpoints checkpoints_;
   std::set<std::int64_t> left_out_;  // steps before which training went back
   int bad_in_a_row_ = 0;             // steps
+  std::unique_ptr<BatchPlanner> evaluation_planner_;  // rank 0's, once it is needed
 };
 
 }  // namespace

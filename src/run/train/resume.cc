@@ -21,6 +21,7 @@ constexpr const char* kFixed[] = {
     "model.random_weights",  "model.seed",
     "model.dropout",         "model.attention_dropout",
     "data.min_tokens",       "data.max_tokens",
+    "data.weights",          "data.held_out",
     "data.too_long",         "data.bytes",
     "data.protein",          "data.masked_residues",
     "data.sequences",        "data.extra_sequences",
@@ -182,6 +183,13 @@ std::vector<std::string> saved_configuration(const fs::path& run) {
   return {};
 }
 
+void expect_steps(const std::string& key, std::int64_t steps, const Resumed& from) {
+  if (steps < from.state.step) {
+    throw std::invalid_argument(fmt::format(
+        "{} is {}, but the run has done {}; give as many or more", key, steps, from.state.step));
+  }
+}
+
 std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from) {
   const CheckpointState& state = from.state;
   const RunConfig& config = now.config;
@@ -203,19 +211,21 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
     }
     changes.push_back(fmt::format("{} = {} (was {})", entry.key, entry.value, before->second));
   }
-  if (config.train.steps < state.step) {
-    throw std::invalid_argument(fmt::format(
-        "train.steps is {}, but the run has done {}; give as many or more",
-        config.train.steps,
-        state.step));
+  if (config.train.epochs == 0) {
+    expect_steps("train.steps", config.train.steps, from);
   }
-  const std::string steps = std::to_string(config.train.steps);
-  if (config.data.order == "curriculum" && state.configuration.at("train.steps") != steps) {
-    throw std::invalid_argument(fmt::format(
-        "train.steps is {}, but the run was for {}: a curriculum is sorted for its number of "
-        "steps, which cannot change",
-        steps,
-        state.configuration.at("train.steps")));
+  for (const ConfigEntry& entry : now.entries) {
+    const auto before = state.configuration.find(entry.key);
+    const bool length = entry.key == "train.steps" || entry.key == "train.epochs";
+    if (config.data.order == "curriculum" && length && before != state.configuration.end() &&
+        before->second != entry.value) {
+      throw std::invalid_argument(fmt::format(
+          "{} is {}, but the run was for {}: a curriculum is sorted for its number of steps, which "
+          "cannot change",
+          entry.key,
+          entry.value,
+          before->second));
+    }
   }
   return changes;
 }

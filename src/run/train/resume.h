@@ -51,6 +51,8 @@ std::vector<std::string> saved_configuration(const std::filesystem::path& run);
 // Throws std::invalid_argument, naming key and both values, for a configuration of another run.
 // Gives the keys that may differ and do, for the user: "train.steps = 200 (was 100)".
 std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from);
+// Throws std::invalid_argument where a run of so many steps, as `key` says, has done more.
+void expect_steps(const std::string& key, std::int64_t steps, const Resumed& from);
 // And for another model, other documents, or documents in another order.
 void expect_same_model(const std::string& fingerprint, const Resumed& from);
 void expect_same_data(const DataPosition& now, const std::string& path, const Resumed& from);

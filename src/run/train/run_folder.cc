@@ -83,6 +83,15 @@ std::optional<ComparedStep> compared_of(const nlohmann::json& entry) {
       .ours = seconds("seconds")};
 }
 
+// Null: nothing that was held out counts.
+std::optional<double> eval_loss_of(const nlohmann::json& entry) {
+  const auto loss = entry.find("eval_loss");
+  if (loss == entry.end()) {
+    return std::nullopt;
+  }
+  return loss->is_null() ? std::numeric_limits<double>::quiet_NaN() : loss->get<double>();
+}
+
 // A line of metrics.jsonl, as far as a summary wants it; none for half a line.
 std::optional<StepReport> report_of(const std::string& line) {
   try {
@@ -100,6 +109,7 @@ std::optional<StepReport> report_of(const std::string& line) {
         .micro_batches = entry.at("micro_batches"),
         .idle = entry.value("idle", std::vector<double>()),
         .plan_sha256 = entry.at("plan_sha256"),
+        .eval_loss = eval_loss_of(entry),
         .compared = compared_of(entry)};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
@@ -337,10 +347,18 @@ void RunFolder::write_step(const StepReport& report) {
   if (report.skipped) {
     line["skipped"] = true;
   }
+  if (report.eval_loss) {
+    line["eval_loss"] = number(*report.eval_loss);
+    line["eval_seconds"] = report.eval_seconds;
+  }
   if (report.compared) {
     line["compared_strategy"] = report.compared->strategy;
     line["compared_seconds"] = number(report.compared->seconds);
     line["compared_predicted_seconds"] = number(report.compared->predicted_seconds);
+  }
+  if (events_ && report.eval_loss) {
+    unwritten_.append(
+        events_->path(), EventFile::record(report.step, {{"eval/loss", *report.eval_loss}}));
   }
   if (events_) {
     unwritten_.append(
@@ -411,8 +429,14 @@ fs::path RunFolder::place_model() {
 }
 
 void RunFolder::write_summary(const TrainSummary& summary) {
-  if (events_ && std::isfinite(summary.eval_loss)) {
+  const bool told = !summary.evaluations.empty() &&
+                    summary.evaluations.back().step == summary.steps;  // with its step
+  if (events_ && std::isfinite(summary.eval_loss) && !summary.interrupted && !told) {
     events_->add(summary.steps, {{"eval/loss", summary.eval_loss}});
+  }
+  nlohmann::json evaluations = nlohmann::json::array();
+  for (const EvaluatedStep& one : summary.evaluations) {
+    evaluations.push_back({{"step", one.step}, {"loss", number(one.loss)}});
   }
   const nlohmann::json json = {
       {"model",
@@ -420,6 +444,7 @@ void RunFolder::write_summary(const TrainSummary& summary) {
         {"random", summary.model.random},
         {"notes", summary.model.notes}}},
       {"steps", summary.steps},
+      {"of_steps", summary.of_steps},
       {"resumed_at", summary.resumed_at},
       {"interrupted", summary.interrupted},
       {"first_loss", number(summary.first_loss)},
@@ -427,6 +452,7 @@ void RunFolder::write_summary(const TrainSummary& summary) {
       {"loss_steps", summary.loss_steps},
       {"repeatable", summary.repeatable},
       {"eval_loss", number(summary.eval_loss)},
+      {"evaluations", evaluations},
       {"tokens", summary.tokens},
       {"seconds", summary.seconds},
       {"tokens_per_s",

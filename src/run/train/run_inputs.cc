@@ -121,12 +121,9 @@ std::optional<std::int32_t> end_id(
 }
 
 // No document may be longer than the model can take.
-void expect_within(
-    const LengthLimit& limit,
-    const std::string& key,
-    const std::vector<std::vector<std::int32_t>>& documents) {
-  for (std::size_t d = 0; d < documents.size(); ++d) {
-    const std::int64_t tokens = std::ssize(documents[d]);
+void expect_within(const LengthLimit& limit, const std::string& key, const Corpus& corpus) {
+  for (std::int64_t d = 0; d < corpus.size(); ++d) {
+    const std::int64_t tokens = corpus.length(d);
     if (!limit.allows(tokens)) {
       throw std::invalid_argument(fmt::format(
           "{}: document {} has {} tokens, but {}: data.max_tokens={} uses as many of each document",
@@ -213,11 +210,12 @@ Corpus corpus_at(
   Corpus corpus = reading(
       [&] {
         options.tokenizer = data.bytes ? "" : tokenizer_file(folder);
+        options.tokenizer_sha256 = tokenizer_sha256(folder);
         options.end_id = end_id(config, folder, model.vocab());
         return read_corpus(options);
       },
       key);
-  expect_within(model.limits.longest, key, corpus.documents);
+  expect_within(model.limits.longest, key, corpus);
   return corpus;
 }
 
@@ -311,70 +309,108 @@ MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Ba
       model.model, config.train.dtype, static_cast<int>(config.parallel.ranks), backend, device);
 }
 
+namespace {
+
+// Documents, one after the other, cut into steps of train.tokens_per_step.
+class StepCutter {
+ public:
+  StepCutter(const RunConfig& config, const Dataset& data) : config_(&config), data_(&data) {}
+
+  void add(std::int64_t document) {
+    step_.push_back(document);
+    tokens_ += data_->length(document);
+    if (tokens_ >= config_->train.tokens_per_step) {
+      end_step();
+    }
+  }
+  void end_step() {
+    if (!step_.empty()) {
+      steps_.push_back(std::move(step_));
+      step_.clear();
+      tokens_ = 0;
+    }
+  }
+  [[nodiscard]] std::int64_t size() const { return std::ssize(steps_); }
+  [[nodiscard]] std::int64_t drawn() const {
+    std::int64_t count = 0;
+    for (const auto& step : steps_) {
+      count += std::ssize(step);
+    }
+    return count;
+  }
+  std::vector<std::vector<std::int64_t>> steps() && { return std::move(steps_); }
+
+ private:
+  const RunConfig* config_;
+  const Dataset* data_;
+  std::vector<std::vector<std::int64_t>> steps_;
+  std::vector<std::int64_t> step_;
+  std::int64_t tokens_ = 0;
+};
+
+}  // namespace
+
 std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Dataset& data) {
-  const std::vector<std::int64_t>& lengths = data.lengths();
+  const RunConfig::Data& options = config.data;
   if (data.counts().tokens == 0) {
     throw std::invalid_argument(
-        joined(config.data.path, ", ") + ": all " + std::to_string(data.counts().documents) +
+        joined(options.path, ", ") + ": all " + std::to_string(data.counts().documents) +
         " documents are empty; give data.path with text in it, or data.min_tokens of at least 1");
   }
-  // The order wants the number of draws, which follows from the order: the estimate grows until it
-  // suffices.
+  const Order order = order_of(options.order);
+  const Draws::Blend blend = data.blend(options.weights);
+  const auto length = [&](std::int64_t document) { return data.length(document); };
+  // Steps from so many draws; the last documents, which fill none, are left out.
+  const auto cut = [&](std::int64_t draws) {
+    StepCutter steps(config, data);
+    for (const std::int64_t document :
+         drawn_documents(length, order, draws, options.seed, options.curriculum_share, blend)) {
+      if (steps.size() == config.train.steps && config.train.epochs == 0) {
+        break;
+      }
+      steps.add(document);
+    }
+    return steps;
+  };
+  if (config.train.epochs > 0) {
+    StepCutter steps = cut(config.train.epochs * data.size());
+    steps.end_step();
+    return std::move(steps).steps();
+  }
+  if (order != Order::curriculum) {
+    StepCutter steps(config, data);
+    Draws draws(length, order, options.seed, blend);
+    while (steps.size() < config.train.steps) {
+      steps.add(draws.next());
+    }
+    return std::move(steps).steps();
+  }
+  // A curriculum wants the number of draws, which follows from the order: the estimate grows until
+  // it suffices.
   const double mean = static_cast<double>(data.counts().tokens) /
                       static_cast<double>(std::max<std::int64_t>(1, data.counts().documents));
   auto draws = static_cast<std::int64_t>(
       static_cast<double>(config.train.steps) *
       std::ceil(static_cast<double>(config.train.tokens_per_step) / mean + 0.5));
-  const auto cut = [&](std::int64_t count) {  // fewer steps than asked for: too few draws
-    const std::vector<std::int64_t> order = document_order(
-        lengths,
-        order_of(config.data.order),
-        count,
-        config.data.seed,
-        config.data.curriculum_share);
-    std::vector<std::vector<std::int64_t>> steps;
-    std::int64_t tokens = 0;
-    std::vector<std::int64_t> step;
-    for (const std::int64_t d : order) {
-      step.push_back(d);
-      tokens += lengths[idx(d)];
-      if (tokens >= config.train.tokens_per_step) {
-        steps.push_back(std::move(step));
-        step.clear();
-        tokens = 0;
-        if (static_cast<std::int64_t>(steps.size()) == config.train.steps) {
-          break;
-        }
-      }
-    }
-    return steps;
-  };
-  const auto drawn = [](const std::vector<std::vector<std::int64_t>>& steps) {
-    std::int64_t count = 0;
-    for (const auto& step : steps) {
-      count += static_cast<std::int64_t>(step.size());
-    }
-    return count;
-  };
-  auto steps = cut(draws);
-  while (static_cast<std::int64_t>(steps.size()) < config.train.steps) {
+  StepCutter steps = cut(draws);
+  while (steps.size() < config.train.steps) {
     draws += draws / 4 + 1;
     steps = cut(draws);
   }
-  // A curriculum's share is of the draws: give it the number that the run really takes.
-  for (int i = 0; i < 8 && order_of(config.data.order) == Order::curriculum; ++i) {
-    const std::int64_t taken = drawn(steps);
+  // Its share is of the draws: give it the number that the run really takes.
+  for (int i = 0; i < 8; ++i) {
+    const std::int64_t taken = steps.drawn();
     if (taken >= draws) {
       break;
     }
-    auto again = cut(taken);
-    if (static_cast<std::int64_t>(again.size()) < config.train.steps) {
+    StepCutter again = cut(taken);
+    if (again.size() < config.train.steps) {
       break;
     }
     draws = taken;
     steps = std::move(again);
   }
-  return steps;
+  return std::move(steps).steps();
 }
 
 Plan plan_or_throw(BatchPlanner& planner, const BatchSizes& batch) {

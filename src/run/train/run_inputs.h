@@ -39,6 +39,7 @@ Dataset data_at(
     const ModelFolder& model);
 
 // Which items each step trains on: drawn in the run's order until a step has its tokens, or rows.
+// With train.epochs as many as there are in so many epochs, the last step with what is left.
 std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const Dataset& data);
 
 // Bytes of parallel.memory_per_rank; 0: no limit (with_budget() knows that of GPUs).

@@ -69,6 +69,7 @@ void RunRecord::expect_room(bool starts_over) const {
 }
 
 void RunRecord::begin(const DataCounts& data, const ModelReport& model, bool repeatable) {
+  summary_.of_steps = loaded_.config.train.steps;
   summary_.data = data;
   summary_.model = model;
   summary_.repeatable = repeatable;
@@ -204,7 +205,7 @@ void RunRecord::evaluated(const EvalResult& result) {
   summary_.interrupted = result.interrupted;
   summary_.eval_data = result.data;
   if (!result.interrupted && result.predicted_tokens == 0) {
-    note("data.eval_path: no token has a label that counts: there is no loss");
+    note("no held-out token has a label that counts: there is no held-out loss");
   }
   summary_.eval_loss = result.interrupted ? kNone : result.loss;
 }
@@ -277,6 +278,10 @@ void RunRecord::count(const StepReport& report) {
   }
   if (report.compared) {
     compared_.push_back(*report.compared);
+  }
+  if (report.eval_loss) {
+    summary_.eval_loss = *report.eval_loss;
+    summary_.evaluations.push_back({.step = report.step, .loss = *report.eval_loss});
   }
   ++summary_.steps;
   summary_.tokens += report.tokens;

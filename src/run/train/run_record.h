@@ -50,7 +50,9 @@ class RunRecord {
   // the disk refuses of it waits, too.
   std::filesystem::path write_bad_step(std::int64_t step, const std::string& lines);
   void stopped() { summary_.interrupted = true; }
+  // After training.  Or, where the last step brought the held-out loss, the data that it is of.
   void evaluated(const EvalResult& result);
+  void evaluated(const DataCounts& data) { summary_.eval_data = data; }
   // At the end of a run, beside the best single strategy, as `known` knows now; a few milliseconds
   // a step, of some of the steps.
   void compare(DocumentPlanner& known);

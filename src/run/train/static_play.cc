@@ -61,7 +61,8 @@ std::optional<ComparedStep> play_static(
   if (!plan) {
     return compared;
   }
-  const BatchItems items = run.inputs.items(idx(step), run.config().data.seed);
+  const BatchItems items =
+      run.inputs.items(idx(step), run.config().data.seed, *plan, session.rank());
   const Batch batch = items.batch(run.dropout_seed(step));
   std::optional<std::string> lack;
   bool finite = true;

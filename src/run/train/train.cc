@@ -1,5 +1,6 @@
 #include "paradyse/run/train.h"
 
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -47,6 +48,20 @@ std::optional<StaticPlans> static_plans_of(
   return std::nullopt;
 }
 
+// How long the run is by its data.
+std::string epochs_line(const RunConfig& config, const TrainingInputs& inputs) {
+  std::int64_t last = 0;  // tokens
+  for (const std::int64_t item : inputs.steps.back()) {
+    last += inputs.data.length(item);
+  }
+  return fmt::format(
+      "epochs: {} of {} documents make {} steps; the last has {} tokens",
+      config.train.epochs,
+      inputs.data.size(),
+      inputs.steps.size(),
+      last);
+}
+
 }  // namespace
 
 TrainSummary train(
@@ -54,7 +69,7 @@ TrainSummary train(
     const TrainHooks& hooks,
     Backend& backend,
     const TrainFrom& given_from) {
-  const LoadedConfig asked = with_absolute_paths(given);  // it may go on from another folder
+  LoadedConfig asked = with_absolute_paths(given);  // it may go on from another folder
   const std::int64_t limit = trace_limit(asked.config);
   RunRecord record(asked, hooks, backend.leads());
   TrainFrom from = given_from;
@@ -73,15 +88,21 @@ TrainSummary train(
     from = with_kept_plans(
         std::move(from), *inputs.from, static_cast<int>(asked.config.parallel.ranks), note);
   }
+  asked.config.train.steps = std::ssize(inputs.steps);  // also of epochs
   expect_comparable(asked.config, inputs.model.model, backend, from);
   if (backend.leads()) {
     for (const std::string& line : inputs.data.lines("data")) {
       record.note(line);
     }
     if (inputs.evaluation) {
-      for (const std::string& line : inputs.evaluation->lines("evaluation data")) {
+      const bool held_out = asked.config.data.held_out > 0;
+      for (const std::string& line :
+           inputs.evaluation->lines(held_out ? "held out" : "evaluation data")) {
         record.note(line);
       }
+    }
+    if (asked.config.train.epochs > 0) {
+      record.note(epochs_line(asked.config, inputs));
     }
   }
   expect_same_inputs(inputs, asked.config, backend);

@@ -21,7 +21,7 @@ std::int64_t TrainingInputs::longest() const {
   std::int64_t most = 0;
   for (const std::vector<std::int64_t>& items : steps) {
     for (const std::int64_t item : items) {
-      most = std::max(most, data.lengths()[idx(item)]);
+      most = std::max(most, data.length(item));
     }
   }
   return most;
@@ -66,7 +66,7 @@ std::vector<BatchSizes> TrainingInputs::largest() const {
 }
 
 std::vector<std::int64_t> TrainingInputs::typical_lengths() const {
-  const std::int64_t most = std::ranges::max(data.lengths());
+  const std::int64_t most = data.longest();
   std::vector<std::int64_t> typical;
   for (std::int64_t n = 256; n < most; n *= 4) {
     typical.push_back(n);
@@ -75,8 +75,9 @@ std::vector<std::int64_t> TrainingInputs::typical_lengths() const {
   return typical;
 }
 
-BatchItems TrainingInputs::items(std::size_t step, std::uint64_t seed) const {
-  return {data, steps[step], seed, first_draws[step]};
+BatchItems TrainingInputs::items(
+    std::size_t step, std::uint64_t seed, const Plan& plan, int rank) const {
+  return {data, steps[step], seed, first_draws[step], plan, rank};
 }
 
 DataPosition TrainingInputs::position(std::int64_t step) const {
@@ -115,6 +116,11 @@ TrainingInputs training_inputs(
       .first_draws = {},
       .evaluation = {}};
   inputs.data_fingerprint = inputs.data.fingerprint();
+  if (config.data.held_out > 0) {
+    inputs.evaluation = inputs.data.hold_out(config.data.held_out, config.data.seed);
+  } else if (!config.data.eval_path.empty()) {
+    inputs.evaluation = data_at("data.eval_path", config.data.eval_path, config, inputs.model);
+  }
   inputs.steps = steps_of(config, inputs.data);
   std::uint64_t draws = 0;
   for (const std::vector<std::int64_t>& step : inputs.steps) {
@@ -126,11 +132,11 @@ TrainingInputs training_inputs(
   }
   if (inputs.from) {
     expect_same_model(inputs.model.model.sha256, *inputs.from);
+    if (config.train.epochs > 0) {
+      expect_steps("the number of steps by train.epochs", std::ssize(inputs.steps), *inputs.from);
+    }
     expect_same_data(
         inputs.position(inputs.first_step()), joined(config.data.path, ", "), *inputs.from);
-  }
-  if (!config.data.eval_path.empty()) {
-    inputs.evaluation = data_at("data.eval_path", config.data.eval_path, config, inputs.model);
   }
   return inputs;
 }

@@ -74,10 +74,11 @@ Played play_batch(
     const LossScale& scale,
     RankSession& session) {
   const auto s = idx(step);
-  const BatchItems items = run.inputs.items(s, run.config().data.seed);
-  const Batch batch = items.batch(run.dropout_seed(step));
   for (int retries = 0;; ++retries) {
     session.parameters().zero_gradients();
+    const BatchItems items =
+        run.inputs.items(s, run.config().data.seed, planned.plan, session.rank());
+    const Batch batch = items.batch(run.dropout_seed(step));
     BatchResult result;
     std::optional<std::string> lack;
     try {
