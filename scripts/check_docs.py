@@ -27,7 +27,7 @@ names = {pathlib.PurePath(path).name for path in tracked}
 folders = {str(parent) for path in tracked for parent in pathlib.PurePath(path).parents}
 # Written by the program or another project, or made by a build.
 ELSEWHERE = {
-    "config.json", "config.toml", "model.safetensors", "summary.json", "trace.json", "group_sizes.json", "model.toml",
+    "data.json", "config.json", "config.toml", "model.safetensors", "summary.json", "trace.json", "group_sizes.json", "model.toml",
     "run.toml", "plan.json", "state.json", "metrics.jsonl", "tokenizer.json", "ProcessGroupGloo.hpp",
     "CMakeCache.txt", "build.ninja", "page.html", "report.html", "model.safetensors.index.json",
     "modeling_rope_utils.py", "cmake_pch.hxx", "torch/torch.h", "torch.h", "ATen.h", "cluster.toml",
