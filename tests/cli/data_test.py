@@ -129,11 +129,16 @@ trace = false
         self.assertAlmostEqual(summary["eval_loss"], last, places=6)
         held, trained = summary["eval_data"]["documents"], summary["data"]["documents"]
         self.assertEqual((held > 0, held + trained), (True, 20))
+        again = self.json_of("eval", "-c", self.config, "--model", often / "model", "--ranks", 2,
+                             "--set", "data.held_out=0.2")
+        self.assertEqual(again["documents"], held)
+        self.assertAlmostEqual(again["loss"], last, places=5)
         # no document is on both sides
         seen = {length for step in self.drawn(often) for length in step}
         self.assertEqual(len(seen), trained)
         events = b"".join(path.read_bytes() for path in often.glob("events.out.tfevents.*"))
-        self.assertEqual(events.count(b"eval/loss"), len(evaluated))
+        at_the_end = len(lines) % 2  # unless the last step was evaluated
+        self.assertEqual(events.count(b"eval/loss"), len(evaluated) + at_the_end)
 
     def test_documents_losses_add_up_to_the_whole(self):
         data = [self.folder / "a.bin", self.folder / "b.idx"]

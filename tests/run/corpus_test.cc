@@ -210,6 +210,11 @@ TEST_F(CorpusTest, PreparedFolders) {
   expect_refused(with({{"vocab_size", 257}}), "a tokenizer of 257 ids, but the model has 256");
   expect_refused(with({{"version", 2}}), "data.json", "version");
   expect_refused(with({{"shards", 5}}), "data.json", "shards");
+  test::write_bytes(at("q/data.json"), R"({"format": "paradyse-data", "version": 1, "sha)");
+  expect_refused(options({"q"}), "data.json", "JSON");
+  test::write_bytes(at("q/data.json"), R"({"tokens": [1, 2]})");  // anybody's
+  fs::remove(at("q/00001.sources.bin"));
+  EXPECT_EQ(read_corpus(options({"q"})).counts.documents, 4);
   expect_refused(
       with({{"shards", {{{"name", "../x"}, {"documents", 2}, {"tokens", 5}, {"sha256", ""}}}}}),
       "is no name of a file");

@@ -1,5 +1,6 @@
 #include "src/run/data/prepared_folder.h"
 
+#include <fstream>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -17,13 +18,17 @@ constexpr std::int64_t kVersion = 1;
 }  // namespace
 
 bool is_prepared(const std::filesystem::path& folder) {
+  // By its beginning: a data.json of somebody else's may be long, and ours may be damaged.
+  constexpr std::size_t kLooked = 4096;
   const std::filesystem::path file = folder / "data.json";
   if (!why_not_readable(file).empty()) {
     return false;
   }
-  const std::string text = content_of(file).value_or("");
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.value("format", nlohmann::json()) == kFormat;
+  std::string begin(kLooked, '\0');
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(begin.data(), static_cast<std::streamsize>(kLooked));
+  begin.resize(static_cast<std::size_t>(stream.gcount()));
+  return begin.find('"' + std::string(kFormat) + '"') != std::string::npos;
 }
 
 PreparedFolder read_prepared(const std::filesystem::path& folder) {

@@ -96,11 +96,15 @@ EvalResult evaluate(
   const ModelFolder model = model_at(loaded.config);
   const ModelWeights weights = weights_at(loaded.config, model);
   const ModelReport report = report_of(weights);
-  const Dataset data = data_at("data.path", loaded.config.data.path, loaded.config, model);
+  Dataset data = data_at("data.path", loaded.config.data.path, loaded.config, model);
+  const bool held_out = loaded.config.data.held_out > 0;  // those, as a run of this configuration
+  if (held_out) {
+    data = data.hold_out(loaded.config.data.held_out, loaded.config.data.seed);
+  }
   if (backend.leads()) {
     tell(report, note);
     if (note) {
-      for (const std::string& line : data.lines("data")) {
+      for (const std::string& line : data.lines(held_out ? "held out" : "data")) {
         note(line);
       }
     }

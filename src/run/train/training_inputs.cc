@@ -160,7 +160,8 @@ void expect_same_inputs(const TrainingInputs& inputs, const RunConfig& config, B
   }
   given.push_back(given_data("data.path", inputs.data));
   if (inputs.evaluation) {
-    given.push_back(given_data("data.eval_path", *inputs.evaluation));
+    given.push_back(given_data(
+        config.data.held_out > 0 ? "data.held_out" : "data.eval_path", *inputs.evaluation));
   }
   expect_same_on_ranks(given, ranks, backend);
 }
