@@ -1,0 +1,134 @@
+"""Megatron-core's indexed data set: PREFIX.bin (ids) and PREFIX.idx (lengths, offsets, documents), memory-mapped.
+
+Source: NVIDIA/Megatron-LM, megatron/core/datasets/indexed_dataset.py.  All numbers are little-endian:
+
+    .idx: "MMIDIDX\\0\\0", u64 version 1, u8 code of the dtype, u64 sequences S, u64 documents + 1 = D,
+          i32 lengths[S] in tokens, i64 offsets[S] in bytes of .bin, i64 documents[D]: first sequence of each, and S
+
+A document that we write is one sequence.
+"""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import os
+import struct
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .document import Ids
+from .refusal import refuse
+
+MAGIC = b"MMIDIDX\x00\x00"
+CODES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}  # 6, 7: floats, which are no ids
+HEAD = struct.Struct("<QBQQ")  # version, code, sequences, documents + 1
+PARTIAL = ".partial"  # ends the names of files that are being written
+
+
+def beside(prefix: Path, ending: str) -> Path:
+    """PREFIX.ending; a prefix may have dots."""
+    return prefix.with_name(prefix.name + ending)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes a file so that it is there whole, or not at all, also when power fails."""
+    with open(beside(path, PARTIAL), "wb") as file:
+        file.write(content)
+        settle(file, path)
+
+
+def settle(file: IO[bytes], path: Path) -> None:
+    """Gives a partial file, now complete, its name."""
+    file.flush()
+    os.fsync(file.fileno())
+    os.replace(beside(path, PARTIAL), path)
+
+
+class PairWriter:
+    """Writes a pair, one sequence a document.  The names are given by finish(), the index's last."""
+
+    def __init__(self, prefix: Path, dtype: str) -> None:
+        self.prefix, self.dtype = prefix, np.dtype(dtype)
+        self._bin = open(beside(prefix, ".bin" + PARTIAL), "wb")
+        self._hash = hashlib.sha256()
+        self._lengths = array.array("i")
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        content = values.astype(self.dtype.newbyteorder("<")).tobytes()
+        self._bin.write(content)
+        self._hash.update(content)
+        self._lengths.append(len(values))
+
+    def finish(self) -> str:
+        """SHA-256 of .bin."""
+        settle(self._bin, beside(self.prefix, ".bin"))
+        self._bin.close()
+        lengths = np.asarray(self._lengths, "<i4")
+        offsets = np.zeros(len(lengths), "<i8")
+        np.cumsum(lengths[:-1], dtype=np.int64, out=offsets[1:])
+        code = next(code for code, name in CODES.items() if name == self.dtype.name)
+        replace_file(beside(self.prefix, ".idx"), b"".join((
+            MAGIC, HEAD.pack(1, code, len(lengths), len(lengths) + 1), lengths.tobytes(),
+            (offsets * self.dtype.itemsize).astype("<i8").tobytes(), np.arange(len(lengths) + 1, dtype="<i8").tobytes())))
+        return self._hash.hexdigest()
+
+    def discard(self) -> None:
+        self._bin.close()
+        beside(self.prefix, ".bin" + PARTIAL).unlink(missing_ok=True)
+
+
+class Pair:
+    """Reads a pair, Megatron's own as well: its documents may have several sequences."""
+
+    def __init__(self, prefix: Path) -> None:
+        index, data = beside(prefix, ".idx"), beside(prefix, ".bin")
+        for path in (index, data):
+            if not path.is_file():
+                refuse(path, "is not there; an indexed data set of Megatron has a .idx and a .bin of the same name")
+        head, size = len(MAGIC) + HEAD.size, index.stat().st_size
+        with open(index, "rb") as file:
+            begin = file.read(head)
+        if len(begin) < head or not begin.startswith(MAGIC):
+            refuse(index, "is not an index of Megatron's indexed data sets (it does not begin with MMIDIDX); the older "
+                   "format TNTIDX is not read: write the data anew with Megatron's tools/preprocess_data.py")
+        version, code, sequences, documents = HEAD.unpack(begin[len(MAGIC):])
+        if version != 1 or code not in CODES:
+            refuse(index, f"has version {version} and the code {code} of a dtype; read are version 1 and the codes "
+                   + ", ".join(f"{key} ({name})" for key, name in CODES.items()))
+        whole = head + 12 * sequences + 8 * documents
+        if size == whole + sequences:
+            refuse(index, "has modes of sequences, so it is multimodal, which is not read; give the text alone")
+        if size != whole or documents < 1:
+            refuse(index, f"has {size} bytes, but its {sequences} sequences and {documents} bounds of documents take "
+                   f"{whole}; the file is damaged: write it anew")
+        self.dtype = np.dtype(CODES[code]).newbyteorder("<")
+        content = np.memmap(index, np.uint8, "r")[head:]
+        self._lengths = content[:4 * sequences].view("<i4")
+        self._offsets = content[4 * sequences:12 * sequences].view("<i8")
+        self._bounds = content[12 * sequences:].view("<i8")
+        size = data.stat().st_size
+        ends = self._offsets + self._lengths.astype(np.int64) * self.dtype.itemsize
+        if sequences and (int(self._lengths.min()) < 0 or int(self._offsets.min()) < 0 or int(ends.max()) > size):
+            refuse(data, f"has {size} bytes, but its index asks for {int(ends.max())}; the pair is damaged or of two "
+                   "different data sets: write it anew")
+        if int(self._bounds[0]) != 0 or int(self._bounds[-1]) != sequences or (np.diff(self._bounds) < 0).any():
+            refuse(index, f"has bounds of documents that do not go up from 0 to {sequences}; the file is damaged: "
+                   "write it anew")
+        self._bytes = np.memmap(data, np.uint8, "r") if size else np.zeros(0, np.uint8)
+        sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(self._lengths, dtype=np.int64)))
+        self.lengths: Ids = np.diff(sums[self._bounds])  # tokens of each document
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, document: int) -> npt.NDArray[Any]:
+        parts = []
+        for sequence in range(int(self._bounds[document]), int(self._bounds[document + 1])):
+            begin = int(self._offsets[sequence])
+            end = begin + int(self._lengths[sequence]) * self.dtype.itemsize
+            parts.append(np.frombuffer(self._bytes[begin:end], self.dtype))
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, self.dtype), *parts])
