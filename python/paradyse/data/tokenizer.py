@@ -1,0 +1,150 @@
+"""A folder's tokenizer, run by transformers: ids, chat templates, and which ids have a special meaning."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .document import Place
+from .meaning import Chat
+from .refusal import Refused, need, refuse
+
+GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+NAMES = re.compile(r"^(tokenizer|vocab|merges|tekken|special_tokens_map|added_tokens|chat_template|"
+                   r"additional_chat_templates|generation_config\.json$|config\.json$)|\.(model|tiktoken)$")
+
+
+class Tokenizer:
+    """What preparing needs of a tokenizer.  Tests have others with the same names."""
+
+    def __init__(self, folder: str, chat_template: str | None = None) -> None:
+        transformers = need("transformers", "transformers", "a tokenizer")
+        need("tokenizers", "tokenizers", "a tokenizer")
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+        transformers.logging.set_verbosity_error()  # texts longer than model_max_length are not cut
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            refuse(folder, "is not a folder; --tokenizer takes a folder with tokenizer.json, or a model's folder "
+                   "(hf download NAME --local-dir DIR)")
+        try:
+            self._own: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except Exception as error:  # its own errors are of many types
+            refuse(folder, f"has no tokenizer that transformers can load: {str(error).strip().splitlines()[0]}")
+        if chat_template is not None:
+            self._own.chat_template = chat_template
+        vocabulary: dict[str, int] = self._own.get_vocab()
+        self.vocabulary = vocabulary
+        if not vocabulary:
+            refuse(folder, "has a tokenizer without a vocabulary; give the folder of a whole tokenizer")
+        self.vocab_size = max(len(self._own), max(vocabulary.values()) + 1)
+        self.bos_id: int | None = self._own.bos_token_id
+        self.unk_id: int | None = self._own.unk_token_id
+        special = {int(i): str(token) for i, token in zip(self._own.all_special_ids, self._own.all_special_tokens)}
+        special.update((int(i), str(token)) for i, token in self._own.added_tokens_decoder.items() if token.special)
+        special.pop(-1 if self.unk_id is None else self.unk_id, None)
+        self.special_ids, self.special_tokens = frozenset(special), tuple(special.values())
+        self.before, self.after = self._added()
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    def _added(self) -> tuple[list[int], list[int]]:
+        """The ids that the tokenizer adds before and after a text."""
+        for text in ("a", "A", "M", *list(self.vocabulary)[:50]):
+            bare, whole = self._ids(text, False), self._ids(text, True)
+            for begin in range(len(whole) - len(bare) + 1):
+                if bare and whole[begin:begin + len(bare)] == bare:
+                    return whole[:begin], whole[begin + len(bare):]
+        refuse(self.folder, "has a tokenizer that changes a text's own ids where it adds special tokens; which ids are "
+               "the text's cannot be told: take another tokenizer")
+
+    def _ids(self, text: str, special: bool) -> list[int]:
+        return list(map(int, self._own(text, add_special_tokens=special)["input_ids"]))
+
+    def end_id(self, asked: str) -> int | None:
+        """Of --end-id: none, an id, or auto: eos_token, else eos_token_id of the configurations beside it."""
+        if asked == "none":
+            return None
+        if asked != "auto":
+            if not asked.isdecimal() or int(asked) >= self.vocab_size:
+                refuse("--end-id", f"is {asked}; it takes auto, none, or an id from 0 to {self.vocab_size - 1}")
+            return int(asked)
+        if self._own.eos_token_id is not None:
+            return int(self._own.eos_token_id)
+        for name in ("generation_config.json", "config.json"):
+            if (self.folder / name).is_file():
+                try:
+                    found = json.loads((self.folder / name).read_text("utf-8")).get("eos_token_id")
+                except (ValueError, AttributeError) as error:
+                    refuse(self.folder / name, f"is not a JSON object ({error}); repair it, or give --end-id")
+                found = found[0] if isinstance(found, list) and found else found
+                if isinstance(found, int):
+                    return found
+        return None
+
+    def texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each, with the special tokens that the tokenizer adds."""
+        return [list(ids) for ids in self._own(list(texts), add_special_tokens=True)["input_ids"]] if texts else []
+
+    def bare(self, text: str) -> list[int]:
+        """Ids of a text to which nothing is added: a rendered chat has its own special tokens."""
+        return self._ids(text, False) if text else []
+
+    @property
+    def template(self) -> str | None:
+        """The source of the chat template; of several, all of them."""
+        found = self._own.chat_template
+        return "\n".join(found.values()) if isinstance(found, dict) else found
+
+    @property
+    def marks(self) -> bool:
+        """Whether the chat template says what the assistant generates, and positions of tokens are known."""
+        return self.template is not None and GENERATION.search(self.template) is not None and bool(self._own.is_fast)
+
+    def render(self, chat: Chat, count: int, template_args: dict[str, Any], place: Place, prompt: bool = False) -> str:
+        """The first `count` turns as text; `prompt`: and what asks for the next."""
+        return str(self._apply(chat, count, template_args, place, add_generation_prompt=prompt, tokenize=False))
+
+    def marked(self, chat: Chat, template_args: dict[str, Any], place: Place) -> tuple[list[int], list[int]]:
+        """Ids and mask of a whole chat by the template's marks."""
+        found = self._apply(chat, len(chat.messages), template_args, place, return_dict=True,
+                            return_assistant_tokens_mask=True)
+        return list(map(int, found["input_ids"])), list(map(int, found["assistant_masks"]))
+
+    def _apply(self, chat: Chat, count: int, template_args: dict[str, Any], place: Place, **how: Any) -> Any:
+        try:
+            return self._own.apply_chat_template(chat.messages[:count], tools=chat.tools,
+                                                 **{**template_args, **chat.template_args}, **how)
+        except Refused:
+            raise
+        except ImportError as error:
+            need("jinja2", "jinja2", "a chat template")
+            refuse(place, f"the chat template cannot be applied: {error}")
+        except Exception as error:  # of Jinja, or raised by the template itself
+            refuse(place, f"the chat template does not take this chat: {str(error).strip() or type(error).__name__}; "
+                   "change the chat, or give a template that takes it with --chat-template FILE")
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id stands for, decoded by itself."""
+        return [str(self._own.decode([int(i)], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+                for i in ids]
+
+
+def digest(folder: str, chat_template: str | None = None) -> str:
+    """SHA-256 over the names and contents of a tokenizer's files."""
+    found = hashlib.sha256()
+    if Path(folder).is_dir():
+        for path in sorted(Path(folder).rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            if path.is_file() and NAMES.search(name):
+                found.update(f"{name}\0{path.stat().st_size}\0".encode())
+                found.update(path.read_bytes())
+    found.update((chat_template or "").encode())
+    return found.hexdigest()
+

@@ -1,0 +1,79 @@
+"""Parquet rows and zstd frames: all of them, in order, by any cut; damage is refused."""
+
+import json
+import unittest
+
+import pyarrow
+import pyarrow.parquet
+import zstandard
+from paradyse.data.folder import Prepared
+from paradyse.data.maker import Options
+from paradyse.data.prepare import prepare
+from paradyse.data.streams import opened
+from support import FolderTest, Letters, contents
+
+
+class RowsTest(FolderTest):
+    def parquet(self, name, rows, group=7):
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), self.folder / name, row_group_size=group)
+
+    def prepared(self, *names, out="out", processes=1, **options):
+        inputs = tuple(str(self.folder / name) for name in names)
+        self.said = "\n".join(prepare(Options("letters", inputs, **options), self.folder / out, processes, Letters))
+        return list(Prepared(self.folder / out))
+
+    def test_parquet(self):
+        rows = [{"text": "abc"[: 1 + i % 3] * (1 + i), "id": i} for i in range(50)] + [{"text": None, "id": 1}]
+        self.parquet("a.parquet", rows)
+        found = self.prepared("a.parquet", shard_bytes=1)
+        self.assertEqual([bytes((one.ids[1:-1] - 3).tolist()).decode() for one in found], [row["text"] for row in rows[:-1]])
+        self.assertEqual([one.place.line for one in found], list(range(1, 51)))
+        self.assertEqual(len(Prepared(self.folder / "out").shards), 8)
+        self.assertIn("keys not used: id", self.said)
+        self.assertIn("empty texts: 1 text; first " + str(self.folder / "a.parquet:51"), self.said)
+        self.prepared("a.parquet", out="two", processes=2, shard_bytes=1)
+        self.assertEqual(contents(self.folder / "out"), contents(self.folder / "two"))
+
+    def test_parquet_of_other_keys(self):
+        self.parquet("a.parquet", [{"body": "a", "labels": [1]}])
+        self.refused("a.parquet:1: has no document; it has body", self.prepared, "a.parquet")
+        self.refused("the list labels", self.prepared, "a.parquet", text_key="body", out="o2")
+        whole = (self.folder / "a.parquet").read_bytes()
+        for damaged in (whole[:-9], b"PAR1", b""):
+            self.write("d.parquet", damaged)
+            self.refused(["d.parquet", "as Parquet"], self.prepared, "d.parquet", out="o3")
+
+    def test_messages_of_parquet_have_no_nulls(self):
+        class Chats(Letters):
+            template, marks = "x", False
+
+            def render(self, chat, count, template_args, place, prompt=False):
+                return json.dumps(chat.messages[:count])[1:-1] + (", {" if prompt and count < len(chat.messages) else "")
+
+            def bare(self, text):
+                return list(map(ord, text))
+
+        Chats.vocab_size = 300
+        self.parquet("a.parquet", [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "name": "c"}]}])
+        prepare(Options("letters", (str(self.folder / "a.parquet"),)), self.folder / "out", 1, Chats)
+        one, = Prepared(self.folder / "out")
+        text = "".join(map(chr, one.ids))
+        self.assertNotIn("null", text)
+        self.assertEqual("".join(chr(i) for i, m in zip(one.ids, one.mask) if m), '"role": "assistant", "content": "b", "name": "c"}')
+
+    def test_zstd_of_several_frames_is_read_to_its_end(self):
+        lines = [json.dumps({"text": "x" * n}) + "\n" for n in range(1, 40)]
+        frames = [zstandard.compress("".join(lines[i:i + 10]).encode()) for i in range(0, 40, 10)]
+        self.write("a.jsonl.zst", b"".join(frames))
+        self.assertEqual([len(one.ids) - 2 for one in self.prepared("a.jsonl.zst")], list(range(1, 40)))
+        stream = zstandard.ZstdCompressor().compressobj()  # a frame that does not say its size
+        self.write("b.zst", stream.compress(b"y" * 5000000) + stream.flush())
+        with opened(self.folder / "b.zst") as content:
+            self.assertEqual(content.read(), b"y" * 5000000)
+        for number, damaged in enumerate((b"".join(frames)[:-3], b"".join(frames)[:-30], b"junk", frames[0] + b"junk")):
+            self.write("c.jsonl.zst", damaged)
+            self.refused(["c.jsonl.zst", "cut or damaged"], self.prepared, "c.jsonl.zst", out=f"cut{number}")
+
+
+if __name__ == "__main__":
+    unittest.main()
