@@ -1,4 +1,4 @@
-"""The wheel and PyTorch, Transformers and TRL from PyPI in a clean environment: all cases of tests/python/torch.
+"""The wheel and PyTorch, Transformers and TRL from PyPI in a clean environment: all cases of tests/python/torch and data.
 
 Skipped, with a line that says so, where PyPI is out of reach.
 """
@@ -10,11 +10,14 @@ import sys
 import tempfile
 import unittest
 
+import data_test
 from torch_test import CASES, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WHEELS = ROOT / ".deps/python-3.11"
-PACKAGES = ["torch>=2.7", "transformers", "numpy", "accelerate", "datasets", "trl", "peft", "torchtitan", "mypy"]
+PACKAGES = ["torch>=2.7", "transformers", "numpy", "accelerate", "datasets", "trl", "peft", "torchtitan", "mypy",
+            "jinja2", "pyarrow", "zstandard"]
+DATA_CASES = [case for case in data_test.CASES if case.stem != "megatron_case"]  # in data_test.py
 
 
 class TorchLongTest(unittest.TestCase):
@@ -36,7 +39,7 @@ class TorchLongTest(unittest.TestCase):
             wheel, = folder.glob("paradyse-*.whl")
             subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel], check=True,
                            timeout=600, env=clean)
-            for case in CASES:
+            for case in [*CASES, *DATA_CASES]:
                 with self.subTest(case.stem):
                     said, code = run(case, python, package="", PARADYSE_TEST_LONG="1")
                     self.assertEqual(code, 0, said)

@@ -31,7 +31,8 @@ class WheelTest(unittest.TestCase):
             wheel, = folder.glob("paradyse-*.whl")
             files = zipfile.ZipFile(wheel).namelist()
             module, = (file for file in files if re.fullmatch(r"paradyse/_plan\..*\.so", file))
-            for file in ("paradyse/__init__.py", "paradyse/_plan.pyi", "paradyse/py.typed", "paradyse/torch/steps.py"):
+            for file in ("paradyse/__init__.py", "paradyse/_plan.pyi", "paradyse/py.typed", "paradyse/torch/steps.py",
+                         "paradyse/data/cli.py"):
                 self.assertIn(file, files)
             zipfile.ZipFile(wheel).extract(module, folder)
             linked = subprocess.run(["ldd", folder / module], capture_output=True, text=True, check=True).stdout
@@ -52,6 +53,14 @@ class WheelTest(unittest.TestCase):
             self.assertEqual(documents, "3")
             self.assertIn(f"VERSION {version} ", (ROOT / "CMakeLists.txt").read_text())
             self.assertTrue(where.startswith(str(folder / "venv")))
+            (folder / "ids.jsonl").write_text('{"tokens": [1, 2, 3]}')
+            command = [folder / "venv/bin/paradyse-data", "stats", "ids.jsonl"]  # NumPy suffices
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=clean)
+            self.assertIn("1 document, 3 tokens, 2 labels", done.stdout, done.stderr)
+            command[1:] = ["prepare", "--tokenizer", folder, "--input", "ids.jsonl", "--out", "out"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=clean)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("pip install transformers", done.stderr)
 
 
 if __name__ == "__main__":

@@ -92,11 +92,13 @@ class StatsTest(FolderTest):
                 (["stats", "none"], "is not there"), (["stats", "x.txt"], "paradyse-data prepare"),
                 (["inspect", "."], "is not a prepared folder, or not finished"),
                 (["stats", "x.jsonl"], "has no document"), (["convert", "x.jsonl", "--to", "jsonl", "--out", "x.jsonl"], "there"),
+                (["convert", "y.jsonl", "--to", "jsonl", "--out", "x.txt/o"], "name another place"),
                 (["prepare", "--tokenizer", "none", "--input", "x.txt", "--out", "o", "--stride", "2"], "--kmers"),
                 (["prepare", "--tokenizer", "none", "--input", "x.txt", "--out", "o", "--kmers", "0"], "whole number from 1"),
                 (["prepare", "--tokenizer", "t", "--input", "x", "--out", "o", "--template-args", "[]"], "no object")):
             self.write("x.txt", "words")
             self.write("x.jsonl", "")
+            self.write("y.jsonl", '{"tokens": [1, 2]}')
             with self.subTest(words):
                 self.assertIn(words, self.command(*arguments, code=2))
         (self.folder / "data.json").write_text('{"format": "other"}')
