@@ -44,7 +44,8 @@ struct Trained {
   AdamW optimizer;
 
   Trained(const TextShape& model, int ranks, int rank, Dtype dtype)
-      : parameters(text_model(model), ranks, rank, parameter_types(dtype), true, Masters::on_device),
+      : parameters(
+            text_model(model), ranks, rank, parameter_types(dtype), true, Masters::on_device),
         optimizer(parameters, {}) {}
 
   void fill(std::int64_t step) {
@@ -293,7 +294,12 @@ void expect_cut_anew(const Model& model, int from, int to, bool offload, const f
   run_local_ranks(from, {}, [&](Communicators& communicators) {
     const c10::InferenceMode none;
     Parameters parameters(
-        model, from, communicators.rank(), parameter_types(Dtype::float32), true, true);
+        model,
+        from,
+        communicators.rank(),
+        parameter_types(Dtype::float32),
+        true,
+        Masters::on_device);
     AdamW optimizer(parameters, options);
     each_tensor(
         parameters,
@@ -310,7 +316,7 @@ void expect_cut_anew(const Model& model, int from, int to, bool offload, const f
   const fs::path checkpoint = folder / "000003";
   const CheckpointState state = open_checkpoint(checkpoint);
   for (int r = 0; r < to; ++r) {
-    Parameters parameters(model, to, r, parameter_types(Dtype::float32), true, true);
+    Parameters parameters(model, to, r, parameter_types(Dtype::float32), true, Masters::on_device);
     AdamW optimizer(parameters, options);
     read_checkpoint(checkpoint, state, parameters, optimizer);
     each_tensor(

@@ -80,11 +80,6 @@ std::vector<std::string> Dataset::lines(const std::string& key) const {
   return samples_ ? std::vector<std::string>() : data_lines(corpus_.counts, key);
 }
 
-std::string Dataset::name(std::int64_t item) const {
-  return std::cmp_less(item, corpus_.names.size()) ? corpus_.names[idx(item)]
-                                                   : "sample " + std::to_string(item);
-}
-
 std::string Dataset::fingerprint() const {
   return samples_ ? samples_->fingerprint() : corpus_.fingerprint();
 }

@@ -28,13 +28,11 @@ class Dataset {
   [[nodiscard]] std::int64_t longest() const;
   // Of these items.
   [[nodiscard]] BatchSizes sizes(std::span<const std::int64_t> items) const;
-  // Where it is from, for messages.
+  // Where an item was found, for messages: its file, or file:line; of a sample with its number.
   [[nodiscard]] std::string name(std::int64_t item) const;
   [[nodiscard]] const DataCounts& counts() const { return corpus_.counts; }
   // What there is to tell of documents, as data_lines() says; of samples nothing.
   [[nodiscard]] std::vector<std::string> lines(const std::string& key) const;
-  // Where an item was found: its file, or file:line; of a sample its number.
-  [[nodiscard]] std::string name(std::int64_t item) const;
   // Null: these are documents.
   [[nodiscard]] const GridData* samples() const { return samples_ ? &*samples_ : nullptr; }
   // A hash of all that it was read from, held out or not.

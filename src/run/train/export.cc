@@ -86,7 +86,7 @@ Exported export_checkpoint(const fs::path& from, const fs::path& given, const st
     const CheckpointState& state = whole->state;
     const ModelFolder folder = model_of(*whole, model);
     Parameters parameters(
-        folder.model, 1, 0, parameter_types(state.dtype), /*gradients=*/false, /*masters=*/true);
+        folder.model, 1, 0, parameter_types(state.dtype), /*gradients=*/false, Masters::on_device);
     read_weights(whole->checkpoint, state, parameters);
     const fs::path partial =
         to.parent_path() / fmt::format(".{}.{}.partial", to.filename().string(), ::getpid());
