@@ -8,6 +8,7 @@ asked by other tokens than it was trained on: then the chat is refused.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from .document import Document, Place, document_of
@@ -137,6 +138,11 @@ class ChatReader:
             if any(token in part["text"] for part in parts for token in self.tokenizer.special_tokens):
                 tally.note("chats with the text of special tokens in a turn's content, which became those tokens", place,
                            unit="chat")
+            for call in turn.get("tool_calls") or []:
+                given = (call.get("function") or call).get("arguments") if isinstance(call, dict) else None
+                if isinstance(given, str) and given and json.dumps(given, ensure_ascii=False) in text:
+                    refuse(place, f"has turn {number} with a tool call whose arguments are a string, which the chat "
+                           "template shows as JSON in JSON; write the arguments as an object")
             for key in ("reasoning_content", "thinking", "reasoning"):
                 if isinstance(turn.get(key), str) and turn[key].strip() and turn[key].strip() not in text:
                     tally.note(f"chats with {key} that the template does not show", place, unit="chat")

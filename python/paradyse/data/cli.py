@@ -149,7 +149,7 @@ def run_inspect(found: argparse.Namespace) -> list[str]:
         folder = made_by["options"]["tokenizer"] if Path(made_by["options"]["tokenizer"]).is_dir() else None
     if folder is not None and made_by.get("tokenizer"):
         template = (made_by.get("options") or {}).get("chat_template")
-        if digest(folder, template) != made_by["tokenizer"]["sha256"]:
+        if digest(folder, template) != made_by["tokenizer"]["files_sha256"]:
             if found.tokenizer is not None:
                 refuse(folder, f"is another tokenizer than the one that made {found.input}: its files differ; give that of "
                        f"{made_by['tokenizer']['name']}")

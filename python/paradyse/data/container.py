@@ -100,7 +100,7 @@ class Pair:
             refuse(index, f"has version {version} and the code {code} of a dtype; read are version 1 and the codes "
                    + ", ".join(f"{key} ({name})" for key, name in CODES.items()))
         whole = head + 12 * sequences + 8 * documents
-        if size == whole + sequences:
+        if sequences and size == whole + sequences:
             refuse(index, "has modes of sequences, so it is multimodal, which is not read; give the text alone")
         if size != whole or documents < 1:
             refuse(index, f"has {size} bytes, but its {sequences} sequences and {documents} bounds of documents take "

@@ -13,6 +13,7 @@ from .container import beside
 from .document import Document, Place, document_of
 from .folder import Prepared, Shard, Shards, is_prepared
 from .llmc import LlmC, is_llmc
+from .meaning import MASKS as LISTS
 from .records import json_object
 from .refusal import refuse
 from .streams import UTF8_BOM, Decoder, inner_suffix, opened
@@ -97,6 +98,10 @@ class JsonLines:
             if other not in ("tokens", "input_ids", "labels", "attention_mask", "text", *MASKS):
                 if isinstance(value, list) and len(value) == len(ids):
                     refuse(place, f"has the list {other}, one value a token, which would be lost; remove it")
+                if isinstance(value, list) and any(name in other for name in LISTS):
+                    refuse(place, f"has the list {other}, which may say what counts and would be lost; remove it")
+                if "weight" in other and isinstance(value, (int, float)) and value != 1:
+                    refuse(place, f"has {other} = {value}, which would be lost; remove the line, or the key")
                 self.tally.unused(other, place)
         return document_of(ids, mask if 0 in mask else None, place)
 

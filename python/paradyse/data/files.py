@@ -77,7 +77,7 @@ class Finder:
             found = [Path(one) for one in glob.glob(given)]
             if not found:
                 refuse(given, "matches no file; give a file, a folder, or a pattern as in 'data/*.jsonl'")
-            self._take_sorted([inner for one in found for inner in (self._walk(one) if one.is_dir() else [one])])
+            self._take_sorted([inner for one in found for inner in self._met_by_name(one)])
         else:
             refuse(given, "is not there; give a file, a folder, or a pattern as in 'data/*.jsonl'")
 
@@ -88,20 +88,24 @@ class Finder:
         except OSError as error:
             refuse(folder, f"cannot be read: {error.strerror}")
         for entry in entries:
-            path = folder / entry.name
-            if entry.name.startswith("."):
-                self._left_out("hidden", path)
-            elif path.resolve() in self.ours or (path.is_dir() and is_prepared(path)):
-                self._left_out("output, tokenizer or prepared data", path)
-            elif path.is_file():
-                paths.append(path)
-            elif entry.is_symlink():  # left out in silence, training would see less
-                refuse(path, "is a link to a folder or to nothing, which is not followed; link files, or remove it")
-            elif path.is_dir():
-                paths += self._walk(path)
-            else:
-                self._left_out("pipe or socket", path)
+            paths += self._met_by_name(folder / entry.name)
         return paths
+
+    def _met_by_name(self, path: Path) -> list[Path]:
+        """In a folder, or by a pattern: the files there."""
+        if path.name.startswith("."):
+            self._left_out("hidden", path)
+        elif path.resolve() in self.ours or (path.is_dir() and is_prepared(path)):
+            self._left_out("output, tokenizer or prepared data", path)
+        elif path.is_file():
+            return [path]
+        elif path.is_symlink():  # left out in silence, training would see less
+            refuse(path, "is a link to a folder or to nothing, which is not followed; link files, or remove it")
+        elif path.is_dir():
+            return self._walk(path)
+        else:
+            self._left_out("pipe or socket", path)
+        return []
 
     def _take_sorted(self, paths: list[Path]) -> None:
         files = []
@@ -121,6 +125,11 @@ class Finder:
                 self.files.append(file)
 
     def _is_new(self, path: Path) -> bool:
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            refuse(os.fsencode(path).decode("utf-8", "backslashreplace"),
+                   "has a name that is not UTF-8, which data.json cannot hold; rename it")
         real = path.resolve()
         if real in self.seen:
             self._left_out("read already", path)

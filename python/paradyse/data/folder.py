@@ -108,7 +108,12 @@ class Shard:
 
 
 def is_prepared(folder: Path) -> bool:
-    return (folder / HEAD_FILE).is_file()
+    """Whether data.json names its format at its begin: others may have a file of that name."""
+    path = folder / HEAD_FILE
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return f'"{FORMAT}"'.encode() in file.read(4096)
 
 
 def read_head(folder: Path) -> dict[str, Any]:
@@ -128,7 +133,7 @@ def read_head(folder: Path) -> dict[str, Any]:
     return head
 
 
-def write_head(folder: Path, *, vocab_size: int, end_id: int | None, tokenizer: dict[str, str] | None,
+def write_head(folder: Path, *, vocab_size: int, end_id: int | None, tokenizer: dict[str, str | None] | None,
                sources: list[str], shards: list[dict[str, Any]], **more: Any) -> None:
     """Ends the making of a folder."""
     head = {"format": FORMAT, "version": 1, "vocab_size": vocab_size, "end_id": end_id,
@@ -171,6 +176,9 @@ class Prepared(Shards):
             if (len(shard), int(shard.ids.lengths.sum())) != (entry["documents"], entry["tokens"]):
                 refuse(shard.prefix, f"has {len(shard)} documents and {int(shard.ids.lengths.sum())} tokens, but "
                        f"{HEAD_FILE} says {entry['documents']} and {entry['tokens']}; prepare the data anew")
+            if shard.masks is None and entry["labels"] != entry["tokens"] - entry["documents"]:
+                refuse(shard.prefix, f"has no .labels.bin and .labels.idx, but {HEAD_FILE} says that {entry['labels']} "
+                       f"labels of {entry['tokens']} tokens count; copy the whole folder, or prepare the data anew")
         super().__init__(str(folder), shards, self.head["sources"], self.head["vocab_size"], self.head["end_id"])
 
 

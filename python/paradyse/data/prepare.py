@@ -28,7 +28,7 @@ from .progress import Progress
 from .records import Unit
 from .refusal import Refused, refuse
 from .tally import Tally, number
-from .tokenizer import Tokenizer
+from .tokenizer import Tokenizer, json_sha256
 
 Load = Callable[[Options], Tokenizer]
 
@@ -228,7 +228,8 @@ def finish(plan: Plan, options: Options, out: Path, tokenizer: Tokenizer, end_id
         raise Refused("\n  ".join([f"{', '.join(options.inputs)}: has no document to use; change the data or the options",
                                    *tally.lines()]))
     write_head(out, vocab_size=tokenizer.vocab_size, end_id=end_id,
-               tokenizer={"name": tokenizer.name, "sha256": plan.asked["tokenizer_sha256"]},
+               tokenizer={"name": tokenizer.name, "sha256": json_sha256(options.tokenizer),
+                          "files_sha256": plan.asked["tokenizer_sha256"]},
                sources=[file.path for file in plan.files], shards=shards, counts=tally.to_json(), **plan.asked)
     shutil.rmtree(out / WORK)
     return summary(out, tally, shards, options, tokenizer, plan.files)

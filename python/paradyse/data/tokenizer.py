@@ -136,6 +136,12 @@ class Tokenizer:
                 for i in ids]
 
 
+def json_sha256(folder: str | Path) -> str | None:
+    """SHA-256 of tokenizer.json, by which the program knows a tokenizer; None: there is none."""
+    path = Path(folder) / "tokenizer.json"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
 def digest(folder: str, chat_template: str | None = None) -> str:
     """SHA-256 over the names and contents of a tokenizer's files."""
     found = hashlib.sha256()

@@ -214,9 +214,7 @@ class CorpusReader {
     const PreparedFolder::Shard* shard = nullptr;
     std::shared_ptr<const std::vector<std::string>> sources;
     if (file.prepared != nullptr) {
-      if (file.shard == 0) {
-        expect_made_for(*file.prepared, *options_);
-      }
+      expect_made_for(*file.prepared, *options_);
       shard = &file.prepared->shards[file.shard];
       contents.add(shard->sha256);
       sources = {file.prepared, &file.prepared->sources};
@@ -249,6 +247,16 @@ class CorpusReader {
               tokens,
               shard->documents,
               shard->tokens));
+    }
+    if (shard != nullptr && !labelled && shard->labels != tokens - documents->size()) {
+      refuse(
+          file.path.string(),
+          fmt::format(
+              "has no {0}.labels.bin and {0}.labels.idx, but data.json says that {1} labels of {2} "
+              "tokens count; copy or prepare the folder again",
+              shard->name,
+              shard->labels,
+              tokens));
     }
     hash_.add_file(contents.hex());
     return documents;

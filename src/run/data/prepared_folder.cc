@@ -64,6 +64,7 @@ PreparedFolder read_prepared(const std::filesystem::path& folder) {
           .name = one.at("name").text(),
           .documents = one.at("documents").integer<std::int64_t>(0),
           .tokens = one.at("tokens").integer<std::int64_t>(0),
+          .labels = one.at("labels").integer<std::int64_t>(0),
           .sha256 = one.at("sha256").text()};
       if (shard.name.empty() || shard.name.find('/') != std::string::npos) {
         one.at("name").fail("is no name of a file in this folder");

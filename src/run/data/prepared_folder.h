@@ -20,7 +20,8 @@ struct PreparedFolder {
     std::string name;  // of NAME.bin
     std::int64_t documents = 0;
     std::int64_t tokens = 0;
-    std::string sha256;  // of NAME.bin
+    std::int64_t labels = 0;  // that count
+    std::string sha256;       // of NAME.bin
   };
   std::vector<Shard> shards = {};
 };

@@ -80,7 +80,9 @@ class IndexedFile : public DocumentFile {
       : tokens_(bin), options_(std::move(options)) {
     tokens_.add_to(contents);
     std::error_code error;
-    if (const fs::path labels = beside(bin, "labels"); fs::exists(labels, error)) {
+    const fs::path labels = beside(bin, "labels");
+    if (fs::exists(labels, error) ||
+        fs::exists(fs::path(labels).replace_extension(".idx"), error)) {
       labels_.emplace(labels);
       expect_labels_of_tokens();
       labels_->add_to(contents);

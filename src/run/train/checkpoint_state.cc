@@ -32,10 +32,7 @@ json json_of(const BatchPlanner::Learned& learned) {
     caps.push_back({{"log2_tokens", of}, {"bytes", bytes}});
   }
   return {
-      {"ratios", ratios},
-      {"machine", learned.machine},
-      {"caps", caps},
-      {"speeds", learned.speeds}};
+      {"ratios", ratios}, {"machine", learned.machine}, {"caps", caps}, {"speeds", learned.speeds}};
 }
 
 // Older ones do not say of which groups: there were those of all ranks, and single ranks for what
@@ -107,6 +104,7 @@ std::string to_json(const CheckpointState& s) {
         {"call_seconds", s.machine.call_seconds},
         {"cores", s.machine.cores}}},
       {"costs", s.costs},
+      {"costs_ranks", s.costs_ranks},
       {"given_plans", s.given_plans},
       {"left_out", s.left_out},
       {"learned", json_of(s.learned)},
@@ -170,6 +168,7 @@ CheckpointState checkpoint_state(const std::string& text, const std::string& fro
         .configuration = with_current_names(state.at("configuration"))};
     if (state.contains("learned")) {  // older ones have none
       s.costs = state.at("costs");
+      s.costs_ranks = state.value("costs_ranks", 0);
       s.learned = learned_from(state.at("learned"), static_cast<int>(s.ranks));
     }
     for (const json& file : state.at("files")) {

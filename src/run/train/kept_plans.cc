@@ -79,6 +79,8 @@ TrainFrom with_kept_plans(
         "are made",
         state.ranks,
         ranks));
+    from.plan.clear();
+    from.replay.clear();
     return from;
   }
   if (const std::string hash = hash_of_kept(from.resume); hash != state.given_plans) {

@@ -128,8 +128,11 @@ PlanningNumbers planning_numbers(
   PlanningNumbers numbers;
   const bool moved = inputs.moved(config);
   const auto ranks = static_cast<int>(config.parallel.ranks);
-  const int ranks_before =
-      moved && inputs.from->state.ranks != ranks ? inputs.from->state.ranks : 0;
+  // That costs were measured on before the run went on with other ranks.
+  const int costs_of_ranks = !inputs.from                         ? ranks
+                             : inputs.from->state.costs_ranks > 0 ? inputs.from->state.costs_ranks
+                                                                  : inputs.from->state.ranks;
+  const int ranks_before = costs_of_ranks != ranks ? costs_of_ranks : 0;
   numbers.machine = inputs.from && !moved ? inputs.from->state.machine
                                           : machine_for(config, inputs.model, backend);
   const GridData* const samples = inputs.data.samples();

@@ -1,6 +1,7 @@
 #include "src/run/train/rank_training.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -22,6 +23,7 @@
 #include "src/run/train/run_inputs.h"
 #include "src/run/train/sampling.h"
 #include "src/run/train/static_play.h"
+#include "src/run/train/training_plans.h"
 #include "src/run/train/training_step.h"
 #include "src/run/weights/optimizer.h"
 
@@ -212,6 +214,7 @@ class RankTraining {
     std::optional<EvalResult> evaluated;
     if (every > 0 && (step + 1) % every == 0) {
       evaluated = held_out_loss();
+      evaluated_after_ = evaluated->interrupted ? -1 : step + 1;
     }
     if (report) {
       if (evaluated && !evaluated->interrupted) {
@@ -270,7 +273,7 @@ class RankTraining {
     left_out_.insert(bad);
     if (first_) {
       run_.record.roll_back(before.state);
-      run_.plans.go_back(before.state.learned);
+      run_.plans.go_back(still_true(before.state, run_.loaded, run_.numbers));
     }
     session_.world().barrier({.op = "rollback", .part = ""});
     return before.state.step;
@@ -309,6 +312,7 @@ class RankTraining {
         .data = run_.inputs.position(step),
         .machine = run_.numbers.machine,
         .costs = run_.numbers.costs_fingerprint(),
+        .costs_ranks = run_.numbers.costs ? run_.numbers.costs->header.ranks : 0,
         .given_plans = run_.record.given_plans(),
         .left_out = left_out_,
         .learned = run_.plans.learned(),
@@ -351,24 +355,34 @@ class RankTraining {
     if (first_) {
       evaluation_planner_->learn(run_.plans.learned());
     }
-    return evaluate_data(
-        *run_.inputs.evaluation,
-        run_.config().data.seed,
-        run_.config().train.tokens_per_step,
-        evaluation_planner_.get(),
-        session_,
-        run_.hooks.stop,
-        run_.hooks.evaluating);
+    try {
+      return evaluate_data(
+          *run_.inputs.evaluation,
+          run_.config().data.seed,
+          run_.config().train.tokens_per_step,
+          evaluation_planner_.get(),
+          session_,
+          run_.hooks.stop,
+          run_.hooks.evaluating);
+    } catch (const NotFinite& error) {  // on all ranks alike; training need not end by it
+      if (first_) {
+        run_.record.note(fmt::format("the held-out loss is not a number: {}", error.what()));
+      }
+      EvalResult none;
+      none.loss = std::numeric_limits<double>::quiet_NaN();
+      none.documents = run_.inputs.evaluation->size();
+      none.predicted_tokens = 1;  // there are labels
+      none.data = run_.inputs.evaluation->counts();
+      return none;
+    }
   }
 
   // At the end, unless the last step was followed by it.
   void evaluate(std::int64_t steps) {
-    const std::int64_t every = run_.config().train.eval_every;
-    const bool done = every > 0 && steps % every == 0 && steps > run_.inputs.first_step();
     if (!run_.inputs.evaluation) {
       return;
     }
-    if (!done) {
+    if (evaluated_after_ != steps) {
       const EvalResult result = held_out_loss();
       if (first_) {
         run_.record.evaluated(result);
@@ -415,8 +429,9 @@ class RankTraining {
   AdamW optimizer_;
   LossScale scale_;
   RunCheckpoints checkpoints_;
-  std::set<std::int64_t> left_out_;  // steps before which training went back
-  int bad_in_a_row_ = 0;             // steps
+  std::set<std::int64_t> left_out_;                   // steps before which training went back
+  int bad_in_a_row_ = 0;                              // steps
+  std::int64_t evaluated_after_ = -1;                 // steps
   std::unique_ptr<BatchPlanner> evaluation_planner_;  // rank 0's, once it is needed
 };
 

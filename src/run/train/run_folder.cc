@@ -227,10 +227,18 @@ void RunFolder::lock() {
 
 RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& config) {
   Rewound rewound;
+  const auto written_or_waiting = [&](const fs::path& written, const std::string& text) {
+    try {
+      write_durably(written, text);
+    } catch (const std::runtime_error&) {  // told with all that waits
+      unwritten_.put(written, text);
+    }
+  };
   const fs::path metrics = path_ / "metrics.jsonl";
   std::string head;
   std::string tail;
-  std::istringstream lines(fs::exists(metrics) ? file_text(metrics) : "");
+  const std::string waiting = unwritten_.take_back(metrics);
+  std::istringstream lines((fs::exists(metrics) ? file_text(metrics) : "") + waiting);
   for (std::string line; std::getline(lines, line);) {
     const bool whole = !lines.eof();  // else its end is missing
     std::optional<StepReport> report = whole ? report_of(line) : std::nullopt;
@@ -257,7 +265,7 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
   if (!tail.empty() || !plans.empty() || !later.empty()) {
     rewound.put_aside = free_name(path_ / fmt::format("undone-{:06}", step));
     fs::create_directories(rewound.put_aside / "plans");
-    write_durably(rewound.put_aside / "metrics.jsonl", tail);
+    written_or_waiting(rewound.put_aside / "metrics.jsonl", tail);
     for (const fs::path& plan : plans) {
       fs::rename(plan, rewound.put_aside / "plans" / plan.filename());
     }
@@ -265,7 +273,9 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
       fs::create_directory(rewound.put_aside / "checkpoints");
       fs::rename(checkpoint, rewound.put_aside / "checkpoints" / checkpoint.filename());
     }
-    write_durably(metrics, head);
+    written_or_waiting(metrics, head);
+  } else if (!waiting.empty()) {
+    written_or_waiting(metrics, head);
   }
   const fs::path file = path_ / "config.toml";
   rewound.config_made = !fs::exists(file);

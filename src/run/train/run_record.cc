@@ -58,6 +58,7 @@ void RunRecord::expect_room(bool starts_over) const {
   const RunConfig::Output& output = loaded_.config.output;
   const std::filesystem::path there = std::filesystem::path(output.folder) / output.name;
   if (starts_over && std::filesystem::is_regular_file(there / "config.toml")) {
+    const RunFolder held(there);  // throws where another program is training there
     const std::filesystem::path aside = free_name(there);
     std::filesystem::rename(there, aside);
     note(fmt::format(
@@ -105,6 +106,8 @@ RunFolder::Rewound RunRecord::go_back(const CheckpointState& state) {
   summary_.late_plans = 0;
   summary_.peak_bytes = 0;
   summary_.steps_by_strategy.clear();
+  summary_.evaluations.clear();
+  summary_.eval_loss = kNone;
   for (const StepReport& report : rewound.reports) {
     count(report);
   }
@@ -116,7 +119,9 @@ RunFolder::Rewound RunRecord::go_back(const CheckpointState& state) {
 void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& changes) {
   const CheckpointState& state = from.state;
   const RunFolder::Rewound rewound = go_back(state);
-  given_plans_ = state.given_plans;
+  // On other ranks they are not used, and the next resume has no such plans.
+  given_plans_ =
+      std::cmp_equal(state.ranks, loaded_.config.parallel.ranks) ? state.given_plans : "";
   summary_.resumed_at = state.step;
   note(fmt::format(
       "resumed {} after step {} of {}, from {}",
@@ -142,10 +147,11 @@ void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& chan
 
 void RunRecord::roll_back(const CheckpointState& state) {
   const RunFolder::Rewound rewound = go_back(state);
-  note(fmt::format(
-      "training goes on after step {}; results of later steps were moved to {}",
-      state.step,
-      rewound.put_aside.string()));
+  note(
+      fmt::format("training goes on after step {}", state.step) +
+      (rewound.put_aside.empty()
+           ? ""
+           : "; results of later steps were moved to " + rewound.put_aside.string()));
 }
 
 void RunRecord::write_plan(const Plan& plan, std::int64_t step) {

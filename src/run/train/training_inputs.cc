@@ -40,7 +40,7 @@ bool TrainingInputs::moved(const RunConfig& config) const {
 
 std::vector<BatchSizes> TrainingInputs::largest() const {
   if (data.samples() == nullptr) {
-    return {{.lengths = {longest()}}};
+    return {{.lengths = {std::max(longest(), evaluation ? evaluation->longest() : 0)}}};
   }
   std::set<BatchSizes> sizes;
   const auto add = [&](const Dataset& items_of, std::int64_t item) {

@@ -16,7 +16,23 @@ namespace {
 
 constexpr double kNeverLate = 1e6;  // seconds
 
-// What the run learned until its checkpoint, as far as it goes by the same costs and memory now.
+// What becomes of costs and of what was learned where a run goes on with other ranks or devices.
+std::string told_of_move(
+    const CheckpointState& then, const RunConfig& now, const PlanningNumbers& numbers) {
+  return fmt::format(
+      "the run had {} rank{} and has {} now ({}): what steps taught of time and memory is dropped, "
+      "and {}",
+      then.ranks,
+      then.ranks == 1 ? "" : "s",
+      now.parallel.ranks,
+      now.parallel.device,
+      !numbers.costs                 ? "plans use a closed form, measured anew"
+      : numbers.extrapolated.empty() ? "plans use costs that were measured for these ranks"
+                                     : numbers.extrapolated);
+}
+
+}  // namespace
+
 BatchPlanner::Learned still_true(
     const CheckpointState& then, const LoadedConfig& now, const PlanningNumbers& numbers) {
   if (then.costs != numbers.costs_fingerprint() ||
@@ -37,23 +53,6 @@ BatchPlanner::Learned still_true(
   }
   return learned;
 }
-
-// What becomes of costs and of what was learned where a run goes on with other ranks or devices.
-std::string told_of_move(
-    const CheckpointState& then, const RunConfig& now, const PlanningNumbers& numbers) {
-  return fmt::format(
-      "the run had {} rank{} and has {} now ({}): what steps taught of time and memory is dropped, "
-      "and {}",
-      then.ranks,
-      then.ranks == 1 ? "" : "s",
-      now.parallel.ranks,
-      now.parallel.device,
-      !numbers.costs                 ? "plans use a closed form, measured anew"
-      : numbers.extrapolated.empty() ? "plans use costs that were measured for these ranks"
-                                     : numbers.extrapolated);
-}
-
-}  // namespace
 
 std::string why_not_repeatable(
     const RunConfig& config, const PlanningNumbers& numbers, const TrainFrom& from) {
@@ -126,7 +125,7 @@ std::unique_ptr<StepPlans> training_plans(
     hooks.planned(plans->documents()->documents().table(inputs.typical_lengths()));
   }
   // What fits not even by itself, or is no plan of this run, shows before the first step.
-  if (plans->given()) {
+  if (plans->given() && std::cmp_less(inputs.first_step(), inputs.steps.size())) {
     reading([&] {
       const Plan first = plans->take(idx(inputs.first_step())).plan;
       if (const std::string tiles = note_of_tiles(first, model.tiles()); !grid && !tiles.empty()) {
@@ -134,7 +133,7 @@ std::unique_ptr<StepPlans> training_plans(
       }
       plans->take(inputs.steps.size() - 1);
     });
-  } else {
+  } else if (!plans->given()) {
     for (const BatchSizes& alone : inputs.largest()) {
       plan_or_throw(plans->planner(), alone);
     }

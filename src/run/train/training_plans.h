@@ -18,6 +18,10 @@ namespace paradyse {
 std::string why_not_repeatable(
     const RunConfig& config, const PlanningNumbers& numbers, const TrainFrom& from);
 
+// What the run learned until its checkpoint, as far as it goes by the same costs and memory now.
+BatchPlanner::Learned still_true(
+    const CheckpointState& then, const LoadedConfig& now, const PlanningNumbers& numbers);
+
 // In the process that leads (`leads`) the planner knows what the run learned before it was resumed,
 // and hooks are called.  Throws std::runtime_error saying why the longest document of the run has
 // no plan.  What is given has to outlive the plans.

@@ -38,6 +38,16 @@ void Unwritten::take(Text text) {
   }
 }
 
+std::string Unwritten::take_back(const std::filesystem::path& file) {
+  const auto found = std::ranges::find(waiting_, file, &Text::file);
+  if (found == waiting_.end()) {
+    return "";
+  }
+  std::string text = std::move(found->text);
+  waiting_.erase(found);
+  return text;
+}
+
 std::string Unwritten::flush() {
   std::string first;
   std::erase_if(waiting_, [&](const Text& one) {

@@ -16,6 +16,9 @@ class Unwritten {
   void put(const std::filesystem::path& file, std::string text);     // in the place of the file
   void append(const std::filesystem::path& file, std::string text);  // all of it, or nothing
 
+  // What waits to be appended to a file, which is then not written any more.
+  std::string take_back(const std::filesystem::path& file);
+
   // Tries again what waits.  Why the first of it still does (file and the system's reason); "":
   // nothing waits.
   std::string flush();

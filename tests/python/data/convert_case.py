@@ -55,6 +55,21 @@ class ConvertTest(FolderTest):
                 self.assertEqual(found.vocab_size, max(max(ids) for ids, _ in rows) + 1)
                 self.assertTrue(all(100 <= entry["tokens"] < 130 for entry in found.head["shards"][:-1]))
 
+    def test_label_masks_that_are_gone_are_missed(self):
+        source = self.jsonl("s.jsonl", [([1, 2, 3], [-100, -100, 3])])
+        prepared = self.convert(source, "prepared", "p")
+        for file in (self.folder / "p").glob("*.labels.*"):
+            file.unlink()
+        with self.assertRaisesRegex(Exception, "says that 1 labels of 3 tokens count"):
+            self.rows(prepared)
+
+    def test_what_would_be_lost_is_refused(self):
+        for row in ({"weight": 0}, {"sample_weight": 0.5}, {"target_mask": [1, 0]}):
+            source = str(self.write("s.jsonl", json.dumps({"tokens": [1, 2, 3], **row}) + "\n"))
+            with self.subTest(row), self.assertRaisesRegex(Exception, "would be lost"):
+                self.rows(source)
+        self.assertEqual(self.rows(str(self.write("t.jsonl", '{"tokens": [1, 2], "weight": 1}\n'))), [([1, 2], None)])
+
     def test_keys_of_jsonl(self):
         for row, expected in (
                 ({"input_ids": [1, 2, 3], "loss_mask": [0, 0, 1]}, [-100, -100, 3]),

@@ -28,7 +28,7 @@ class FilesTest(FolderTest):
         self.write("d/weights.safetensors", b"\0")
         (self.folder / "d/again.jsonl").symlink_to(self.folder / "d/B.jsonl")
         os.mkfifo(self.folder / "d/pipe")
-        self.write("d/done/data.json", "{}")
+        self.write("d/done/data.json", '{"format": "paradyse-data"}')
         self.assertEqual(self.found("d"), [
             ("d/B.jsonl", "JSONL"), ("d/Z/x.ndjson", "JSONL"), ("d/a.jsonl", "JSONL"), ("d/notes.txt", "text"),
             ("d/part-00001", "JSONL"), ("d/sub/c.jsonl.gz", "JSONL")])
@@ -36,6 +36,26 @@ class FilesTest(FolderTest):
         for words in ("hidden: 1 file; first", ".cache", "binary: 2 files", "read already: 1 file", "again.jsonl",
                       "pipe or socket: 1 file", "text beside JSONL", "README.md", "prepared data: 1 file"):
             self.assertIn(words, said)
+
+    def test_a_data_json_of_others_is_no_prepared_folder(self):
+        self.write("d/books/data.json", '{"title": "b"}')
+        self.write("d/books/b.txt", "words")
+        self.assertIn(("d/books/b.txt", "text"), self.found("d"))
+
+    def test_a_pattern_leaves_out_what_a_folder_does(self):
+        self.write("d/a.txt", "words")
+        self.write("d/model/merges.txt", "a b")
+        self.write("d/done/data.json", '{"format": "paradyse-data"}')
+        (self.folder / "d/gone").symlink_to(self.folder / "nothing")
+        self.assertEqual(self.found("d/[admo]*", ours=[(self.folder / "d/model").resolve()]), [("d/a.txt", "text")])
+        with self.assertRaisesRegex(Exception, "is a link to a folder or to nothing"):
+            self.found("d/g*")
+
+    def test_names_that_data_json_cannot_hold_are_refused(self):
+        (self.folder / "d").mkdir()
+        open(os.fsencode(self.folder / "d") + b"/caf\xe9.txt", "w").close()
+        with self.assertRaisesRegex(Exception, "not UTF-8"):
+            self.found("d")
 
     def test_a_folder_of_text_is_read_whole(self):
         for name in ("b", "a.py", "c/x.txt"):
