@@ -76,6 +76,7 @@ TEST(RankSpeeds, PassOverWhatSaysNothing) {
     speeds.observe({1, nan, 9}, {1, 1, 0});    // one rank is left
     speeds.observe({1, 1, 0.9}, {1, 1, 0.1});  // so little work takes any time
     speeds.observe({1, 1}, {1, 1, 1});         // of nobody
+    speeds.observe({1e-3, 9e-3}, {1, 1});      // too short
     speeds.observe({}, {});
   }
   EXPECT_THAT(speeds.speeds(), IsEmpty());
@@ -191,7 +192,7 @@ Share share_of_ideal_gain(
   for (const PlanMicroBatch& micro : even.micro_batches) {
     const std::vector<double> its = work(t, even, micro);
     for (std::size_t r = 0; r < speeds.size(); ++r) {
-      computed[r] += its[r] / speeds[r];
+      computed[r] += 100 * its[r] / speeds[r];  // whatever the unit
     }
   }
   RankSpeeds learned;

@@ -24,7 +24,7 @@ class RankSpeeds {
   static constexpr double kRecovered = 1.15;
 
   // [rank] Of a step.  Ranks with less than a fifth of the most work are passed over, and a step
-  // with fewer than two others.  Whether speeds() changed.
+  // with fewer than two others, or in which no rank computed for 50 ms.  Whether speeds() changed.
   bool observe(const std::vector<double>& computed, const std::vector<double>& work);
 
   // [rank] At most 1; empty: no rank is slow.  Small changes are not told.

@@ -12,13 +12,17 @@
 namespace paradyse {
 namespace {
 
-constexpr double kLittleWork = 0.2;  // of the most work of a rank
-constexpr double kSameSpeed = 0.1;   // relative: a change that is not told
+constexpr double kLittleWork = 0.2;   // of the most work of a rank
+constexpr double kLittleTime = 0.05;  // seconds
+constexpr double kSameSpeed = 0.1;    // relative: a change that is not told
 
 }  // namespace
 
 bool RankSpeeds::observe(const std::vector<double>& computed, const std::vector<double>& work) {
   if (computed.size() != work.size() || work.empty()) {
+    return false;
+  }
+  if (*std::ranges::max_element(computed) < kLittleTime) {
     return false;
   }
   const double most = *std::ranges::max_element(work);

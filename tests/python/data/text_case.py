@@ -1,6 +1,7 @@
 """Text of many scripts, emoji and random bytes has the ids of transformers; special tokens are there once."""
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -47,6 +48,13 @@ class TextTest(FolderTest):
             with self.subTest(name):
                 self.assertEqual(found, [ids + end for ids, own_ids in zip(expected, bare) if own_ids])
                 self.assertEqual(self.head["vocab_size"], len(theirs))
+
+    def test_the_tokenizer_is_named_by_its_tokenizer_json(self):
+        """As the program names it: SHA-256 of the file, whatever lies beside it."""
+        self.tokenizer("named", made.byte_bpe())
+        self.prepared("named", ["a text"])
+        expected = hashlib.sha256((self.folder / "named" / "tokenizer.json").read_bytes()).hexdigest()
+        self.assertEqual(self.head["tokenizer"]["sha256"], expected)
 
     def test_no_special_token_twice(self):
         theirs = self.tokenizer("t", made.byte_bpe(bos="<s>", end="</s>"))
