@@ -31,11 +31,16 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (
-    BertConfig, BertForMaskedLM, BertForPreTraining, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
-    MistralForCausalLM, OPTConfig, OPTForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, modeling_rope_utils)
+    BertConfig, BertForMaskedLM, BertForPreTraining, DistilBertConfig, DistilBertForMaskedLM, GPT2Config, GPT2LMHeadModel,
+    GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config,
+    Olmo2ForCausalLM, OPTConfig, OPTForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+    Qwen3ForCausalLM, RobertaConfig, RobertaForMaskedLM, modeling_rope_utils)
+from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
+from transformers.models.olmo2 import modeling_olmo2
 from transformers.models.opt import modeling_opt
+from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen2 import modeling_qwen2
 from transformers.models.qwen3 import modeling_qwen3
 
@@ -47,7 +52,15 @@ ARCHITECTURES = {
     "gpt2": (GPT2Config, GPT2LMHeadModel),
     "opt": (OPTConfig, OPTForCausalLM),
     "bert": (BertConfig, BertForMaskedLM),
+    "olmo2": (Olmo2Config, Olmo2ForCausalLM),
+    "phi3": (Phi3Config, Phi3ForCausalLM),
+    "neox": (GPTNeoXConfig, GPTNeoXForCausalLM),
+    "roberta": (RobertaConfig, RobertaForMaskedLM),
+    "distilbert": (DistilBertConfig, DistilBertForMaskedLM),
 }
+# Names of tensors in files that differ from those of parameters.
+STORED = {"neox": {"lm_head.weight": "embed_out.weight"}}
+MASKED = ("bert", "roberta", "distilbert")
 # Saved as another class of the architecture, with heads for other tasks, which the loss does not see.
 CLASSES = {"bert_pretraining": BertForPreTraining}
 
@@ -117,6 +130,37 @@ MODELS = {
     ),
     "mistral": (  # a window that no document leaves
         14, LENGTHS, dict(**SMALL, rope_theta=500.0, sliding_window=40)),
+    "olmo2": (  # norms of all queries and keys of a token, and of what is added; biases
+        16, LENGTHS,
+        dict(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, intermediate_size=20, vocab_size=23,
+             num_hidden_layers=2, pad_token_id=3, rope_theta=500.0, attention_bias=True, rms_norm_eps=1e-3)),
+    "phi3": (  # fused tensors; 4 of a head's 8 columns turn
+        17, LENGTHS,
+        dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=20, vocab_size=23,
+             num_hidden_layers=2, pad_token_id=3, rope_theta=500.0,
+             rope=dict(rope_type="default", partial_rotary_factor=0.5)),
+    ),
+    "neox": (  # side by side; 2 of a head's 6 columns turn
+        18, LENGTHS,
+        dict(hidden_size=18, num_attention_heads=3, intermediate_size=22, vocab_size=23, num_hidden_layers=2,
+             rope_theta=500.0, rope=dict(rope_type="default", partial_rotary_factor=0.34)),
+    ),
+    "neox_sequential": (  # one after the other; tied, no biases of attention, all columns turn
+        19, LENGTHS,
+        dict(hidden_size=12, num_attention_heads=3, intermediate_size=22, vocab_size=23, num_hidden_layers=2,
+             use_parallel_residual=False, tie_word_embeddings=True, attention_bias=False,
+             rope_theta=500.0, rope=dict(rope_type="default", partial_rotary_factor=1.0)),
+    ),
+    "roberta": (  # another activation than its head's
+        20, LENGTHS,
+        dict(hidden_size=15, num_attention_heads=3, num_hidden_layers=2, intermediate_size=22, vocab_size=23,
+             max_position_embeddings=43, pad_token_id=1, type_vocab_size=1, layer_norm_eps=1e-3,
+             hidden_act="gelu_new"),
+    ),
+    "distilbert": (
+        21, LENGTHS,
+        dict(dim=15, n_heads=3, n_layers=2, hidden_dim=22, vocab_size=23, max_position_embeddings=41),
+    ),
     "bert_pretraining": (  # pooler and next-sentence head; a decoder of its own
         15, LENGTHS,
         dict(hidden_size=15, num_attention_heads=3, num_hidden_layers=2, intermediate_size=22, vocab_size=23,
@@ -140,12 +184,14 @@ def in_float64(module, function, times):
 
 
 def patch_transformers():
-    for module, name in [(modeling_llama, "Llama"), (modeling_mistral, "Mistral"), (modeling_qwen2, "Qwen2"), (modeling_qwen3, "Qwen3")]:
+    for module, name in [
+            (modeling_llama, "Llama"), (modeling_mistral, "Mistral"), (modeling_qwen2, "Qwen2"), (modeling_qwen3, "Qwen3"),
+            (modeling_olmo2, "Olmo2"), (modeling_phi3, "Phi3"), (modeling_gpt_neox, "GPTNeoX")]:
         rotary = getattr(module, name + "RotaryEmbedding")
         rotary.compute_default_rope_parameters = in_float64(module, rotary.compute_default_rope_parameters, 1)
         rotary.forward = in_float64(module, rotary.forward, 2)
-        norm = getattr(module, name + "RMSNorm")
-        norm.forward = in_float64(module, norm.forward, 1)
+        if norm := getattr(module, name + "RMSNorm", None):  # others have torch's LayerNorm, in their own type
+            norm.forward = in_float64(module, norm.forward, 1)
         module.eager_attention_forward = in_float64(module, module.eager_attention_forward, 1)
     modeling_opt.eager_attention_forward = in_float64(
         modeling_opt, modeling_opt.eager_attention_forward, 1)
@@ -192,7 +238,8 @@ def weights_of(name, config, seed):
 def model_of(name, config, weights):
     model = class_of(name)(config).double().eval()
     missing, unexpected = model.load_state_dict(weights, strict=False)
-    tied = ["lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"]
+    tied = ["lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias",
+            "lm_head.decoder.weight", "lm_head.decoder.bias", "vocab_projector.weight"]
     assert all(one in tied for one in missing), missing
     assert bool(missing) == config.tie_word_embeddings or name == "bert_pretraining", missing
     assert not unexpected, unexpected
@@ -224,7 +271,7 @@ def answer_of(model, documents):
 
 def targets_of(model, tokens, labels):
     """What the logits of each token are scored against."""
-    if model.config.model_type == "bert":
+    if model.config.model_type in MASKED:
         return labels
     return (tokens if labels is None else labels)[1:] + [-100]
 
@@ -236,7 +283,9 @@ def documents_of(name, config, seed, lengths):
     for n in lengths:
         tokens = random.integers(0, config.vocab_size, size=n).tolist()
         labels = None
-        if name in ("bert", "bert_pretraining", "llama_labels"):
+        if name == "roberta":  # its padding has no position; documents here have none
+            tokens = [2 if token == 1 else token for token in tokens]
+        if architecture_of(name) in MASKED or name == "llama_labels":
             labels = numpy.where(
                 random.random(n) < 0.35, random.integers(0, config.vocab_size, size=n), -100).tolist()
         documents.append((tokens, labels))
@@ -288,7 +337,9 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
         model.float().save_pretrained(folder)  # every weight is a float32 value
         (folder / "generation_config.json").unlink(missing_ok=True)
-        save_file(gradients, folder / "expected_gradients.safetensors", metadata={"format": "pt"})
+        stored = STORED.get(architecture_of(name), {})
+        save_file({stored.get(one, one): gradient for one, gradient in gradients.items()},
+                  folder / "expected_gradients.safetensors", metadata={"format": "pt"})
         (folder / "documents.jsonl").write_text(
             "".join(line_of(tokens, labels) + "\n" for tokens, labels in documents))
         expected = {

@@ -63,7 +63,7 @@ class GradTest(ProgramTest):
                 answer = self.expect_golden(name, "--attention", strategy, "--ranks", ranks)
                 self.assertEqual(len(answer["ranks"]), ranks)
                 layers = json.loads((GOLDEN / name / "config.json").read_text())
-                layers = layers.get("num_hidden_layers", layers.get("n_layer"))
+                layers = layers.get("num_hidden_layers") or layers.get("n_layer") or layers["n_layers"]
                 self.assertEqual(
                     answer["parts"],
                     [{"layer": layer, "part": part, "strategy": runs, "recompute": "none"}
@@ -91,6 +91,15 @@ class GradTest(ProgramTest):
         # the same elements, whoever holds them and however often they are computed
         self.assertAlmostEqual(one, loss(1, 3, "--attention", "MegatronTS", "--recompute", "full"), 10)
         self.assertAlmostEqual(one, loss(1, 2, "--attention", "UlyssesZ", "--recompute", "light"), 10)
+
+    def test_a_roberta_gives_padding_no_position(self):
+        data = self.write("data.jsonl", json.dumps({"tokens": [5, 1, 3], "labels": [-100, 2, 4]}) + "\n")
+        for ranks in (1, 2):
+            error = self.error_of("grad", "--model", GOLDEN / "hf_roberta", "--data", data, "--out", self.out,
+                                  "--ranks", ranks)
+            self.assertIn("the token 1", error)
+            self.assertIn("pad_token_id", error)
+        self.assertFalse(self.out.exists())
 
     def test_a_masked_model_needs_labels(self):
         data = self.write_documents([[1, 2, 3]])

@@ -16,7 +16,8 @@ PARADYSE_LAB = os.environ.get("PARADYSE_LAB", "build/release/paradyse-lab")
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
 MODELS = ["hf_llama_gqa", "hf_llama_mqa_tied", "hf_llama_mha_wide", "hf_llama_bias_llama3",
           "hf_llama_linear", "hf_llama_yarn", "hf_llama_yarn_mscale", "hf_qwen2", "hf_qwen3", "hf_gpt2",
-          "hf_opt", "hf_llama_labels", "hf_bert", "hf_mistral", "hf_bert_pretraining"]
+          "hf_opt", "hf_llama_labels", "hf_bert", "hf_mistral", "hf_bert_pretraining",
+          "hf_olmo2", "hf_phi3", "hf_neox", "hf_neox_sequential", "hf_roberta", "hf_distilbert"]
 
 OK, FAILED, USAGE, INTERNAL = 0, 1, 2, 70
 

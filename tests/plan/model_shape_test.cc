@@ -335,12 +335,13 @@ TEST(TextShape, ARefusedFamilyNamesTheNearest) {
   };
   nearest("gemma2", "llama", "1 + weight");
   nearest("mixtral", "mistral", "experts");
-  nearest("phi3", "llama", "fused");
+  nearest("phi3_v", "phi3", "more than text");
   nearest("phi", "llama", "side by side");
   nearest("qwen2_moe", "qwen2", "experts");
-  nearest("roberta", "bert", "padding id");
+  nearest("xlm-roberta", "roberta", "is a RoBERTa");
+  nearest("olmoe", "olmo2", "experts");
   nearest("t5", "bert", "encoder");
-  nearest("gpt_neox", "llama", "side by side");
+  nearest("gpt_neox_japanese", "gpt_neox", "biases");
   nearest("gpt_neo", "gpt2", "window");
 }
 
@@ -441,8 +442,20 @@ json least(const std::string& type) {
     return {
         {"model_type", type}, {"n_layer", 2}, {"n_embd", 15}, {"n_head", 3}, {"vocab_size", 11}};
   }
+  if (type == "distilbert") {
+    return {
+        {"model_type", type},
+        {"n_layers", 2},
+        {"dim", 15},
+        {"n_heads", 3},
+        {"hidden_dim", 20},
+        {"vocab_size", 11}};
+  }
   json config = small_config();
   config["model_type"] = type;
+  if (type == "gpt_neox") {
+    config["rotary_pct"] = 0.5;
+  }
   if (type == "opt") {
     config.erase("intermediate_size");
     config["ffn_dim"] = 20;
@@ -450,7 +463,19 @@ json least(const std::string& type) {
   return config;
 }
 
-const char* const kTypes[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "opt", "bert"};
+const char* const kTypes[] = {
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "olmo2",
+    "phi3",
+    "gpt2",
+    "gpt_neox",
+    "opt",
+    "bert",
+    "roberta",
+    "distilbert"};
 
 TEST(TextShape, ReadsEveryArchitecture) {
   const TextShape qwen2 = read(least("qwen2"));
@@ -524,6 +549,11 @@ TEST(TextShape, SizesThatAreNotThereAreTheFamilys) {
            Sizes{"gpt2", 12, 768, 12, 12, 64, 3072, 50257, 1024},
            Sizes{"opt", 12, 768, 12, 12, 64, 3072, 50272, 2048},
            Sizes{"bert", 12, 768, 12, 12, 64, 3072, 30522, 512},
+           Sizes{"olmo2", 32, 4096, 32, 32, 128, 11008, 50304, 0},
+           Sizes{"phi3", 32, 3072, 32, 32, 96, 8192, 32064, 0},
+           Sizes{"gpt_neox", 44, 6144, 64, 64, 96, 24576, 50432, 2048},
+           Sizes{"roberta", 12, 768, 12, 12, 64, 3072, 50265, 510},
+           Sizes{"distilbert", 6, 768, 12, 12, 64, 3072, 30522, 512},
        }) {
     SCOPED_TRACE(want.type);
     const TextShape shape = read({{"model_type", want.type}});
@@ -878,13 +908,18 @@ TEST(TextShape, ConfigIsTheInverseOfReading) {
     EXPECT_EQ(read(config_of(other)), other);
     other.initializer_range = 1.0 / 3;
     other.tied = !other.tied;
-    other.padding_id = other.learned_positions && std::string(type) == "gpt2" ? -1 : 7;
+    const auto is = [&](const char* name) { return type == std::string(name); };
+    other.padding_id = is("gpt2") || is("gpt_neox") ? -1 : 7;
+    other.position_offset = is("roberta") ? 8 : other.position_offset;
     other.attention_dropout = 0.25;
     if (other.learned_positions) {
       other.activation = Activation::relu;
       other.max_positions = 77;
       other.residual_dropout = 0.35;
-      other.embedding_dropout = std::string(type) == "opt" ? 0.0 : 0.35;
+      other.embedding_dropout = is("opt") ? 0.0 : 0.35;
+      if (is("roberta")) {
+        other.transform_activation = Activation::gelu;
+      }
     }
     EXPECT_EQ(read(config_of(other)), other);
   }
@@ -934,6 +969,11 @@ TEST(TextShape, FingerprintNamesTheMathematics) {
       +[](TextShape& s) { s.layer_norm = true; },
       +[](TextShape& s) { s.post_norm = true; },
       +[](TextShape& s) { s.qk_norm = true; },
+      +[](TextShape& s) { s.qk_norm_wide = true; },
+      +[](TextShape& s) { s.added_norm = true; },
+      +[](TextShape& s) { s.parallel = true; },
+      +[](TextShape& s) { s.turned = 2; },
+      +[](TextShape& s) { s.transform_activation = Activation::relu; },
       +[](TextShape& s) { s.qkv_bias = true; },
       +[](TextShape& s) { s.out_bias = true; },
       +[](TextShape& s) { s.mlp_bias = true; },

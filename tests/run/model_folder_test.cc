@@ -34,6 +34,12 @@ const char* const kGolden[] = {
     "hf_gpt2",
     "hf_opt",
     "hf_bert",
+    "hf_olmo2",
+    "hf_phi3",
+    "hf_neox",
+    "hf_neox_sequential",
+    "hf_roberta",
+    "hf_distilbert",
     "hf_mistral"};
 
 fs::path golden(const std::string& name) {

@@ -65,17 +65,49 @@ std::vector<Case> cases() {
        test::model_of(R"({"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 8,
          "num_attention_heads": 2, "intermediate_size": 3, "vocab_size": 7,
          "max_position_embeddings": 30, "tie_word_embeddings": false, "hidden_act": "gelu_new"})"),
-       {4, 1, 7}}};
+       {4, 1, 7}},
+      {"olmo2",
+       test::model_of(R"({"model_type": "olmo2", "num_hidden_layers": 2, "hidden_size": 12,
+         "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4,
+         "intermediate_size": 13, "vocab_size": 31, "attention_bias": true})"),
+       lengths},
+      {"phi3",
+       test::model_of(R"({"model_type": "phi3", "num_hidden_layers": 2, "hidden_size": 12,
+         "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4,
+         "intermediate_size": 13, "vocab_size": 31, "partial_rotary_factor": 0.5,
+         "resid_pdrop": 0.3})"),
+       lengths},
+      {"gpt_neox",
+       test::model_of(R"({"model_type": "gpt_neox", "num_hidden_layers": 2, "hidden_size": 18,
+         "num_attention_heads": 3, "intermediate_size": 13, "vocab_size": 31, "rotary_pct": 0.34})"),
+       lengths},
+      {"gpt_neox_sequential",
+       test::model_of(R"({"model_type": "gpt_neox", "num_hidden_layers": 1, "hidden_size": 20,
+         "num_attention_heads": 5, "intermediate_size": 3, "vocab_size": 7, "rotary_pct": 1,
+         "attention_bias": false, "use_parallel_residual": false, "tie_word_embeddings": true})"),
+       {4, 1, 7}},
+      {"roberta",
+       test::model_of(R"({"model_type": "roberta", "num_hidden_layers": 2, "hidden_size": 14,
+         "num_attention_heads": 7, "intermediate_size": 13, "vocab_size": 31, "type_vocab_size": 1,
+         "max_position_embeddings": 51, "pad_token_id": 30, "hidden_act": "gelu_new"})"),
+       lengths},
+      {"distilbert",
+       test::model_of(R"({"model_type": "distilbert", "n_layers": 2, "dim": 14, "n_heads": 7,
+         "hidden_dim": 13, "vocab_size": 31, "max_position_embeddings": 17})"),
+       lengths}};
   for (Case& c : all) {
     c.model = without_dropout(c.model);
   }
   // The same masks whatever the plan, recomputed or not: the reference draws them token by token.
-  for (const char* name : {"gpt2", "bert"}) {
+  for (const char* name : {"gpt2", "bert", "gpt_neox", "distilbert"}) {
     Case c = *std::find_if(
         all.begin(), all.end(), [&](const Case& other) { return other.name == name; });
     c.name += "_dropout";
     c.model.embedding_dropout = 0.15;
     c.model.residual_dropout = 0.3;
+    if (c.name == "distilbert_dropout") {
+      c.model.attention_output_dropout = 0;
+    }
     all.push_back(c);
   }
   return all;

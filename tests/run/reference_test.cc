@@ -251,6 +251,12 @@ INSTANTIATE_TEST_SUITE_P(
         "hf_opt",
         "hf_llama_labels",
         "hf_bert",
+        "hf_olmo2",
+        "hf_phi3",
+        "hf_neox",
+        "hf_neox_sequential",
+        "hf_roberta",
+        "hf_distilbert",
         // hf_bert_pretraining has more tensors than its model: tests/cli/grad_test.py
         "hf_mistral"),
     [](const auto& test) { return test.param; });

@@ -19,6 +19,16 @@ constexpr std::uint64_t kDropoutSeed = 0x1234567890ABCDEF;
 
 Weights weights_of(const Case& c) { return random_weights(c.model, 11); }
 
+std::vector<std::vector<std::int32_t>> documents_of(const Case& c) {
+  auto documents = random_documents(c.lengths, c.model.vocab, 7);
+  for (auto& document : documents) {
+    for (std::int32_t& token : document) {
+      token = !c.model.padding_in_documents && token == c.model.padding_id ? 0 : token;
+    }
+  }
+  return documents;
+}
+
 std::vector<std::vector<std::int32_t>> labels_of(const Case& c) {
   TextShape model = c.model;
   model.masked_lm = model.masked_lm || c.labels;
@@ -78,11 +88,7 @@ const NarrowReference& narrow_reference(const Case& c, Dtype dtype) {
     return reference;
   }
   const auto answer_of = [&](const Weights& weights) {
-    return reference::text_answer(
-        without_dropout(c.model),
-        weights,
-        random_documents(c.lengths, c.model.vocab, 7),
-        labels_of(c));
+    return reference::text_answer(without_dropout(c.model), weights, documents_of(c), labels_of(c));
   };
   const WeightNames& names = weight_names(c.model);
   reference.weights = weights_of(c);
@@ -126,11 +132,7 @@ const reference::Answer& reference_answer(const Case& c) {
                 .emplace(
                     c.name,
                     reference::text_answer(
-                        c.model,
-                        weights_of(c),
-                        random_documents(c.lengths, c.model.vocab, 7),
-                        labels_of(c),
-                        kDropoutSeed))
+                        c.model, weights_of(c), documents_of(c), labels_of(c), kDropoutSeed))
                 .first;
   }
   return found->second;
@@ -152,7 +154,7 @@ void expect_equal(
   GradientRequest request{
       .model = model,
       .plan = &plan,
-      .documents = random_documents(c.lengths, c.model.vocab, 7),
+      .documents = documents_of(c),
       .labels = labels_of(c),
       .dropout_seed = kDropoutSeed,
       .dtype = dtype,
@@ -205,7 +207,7 @@ void expect_within_rounding(
   GradientRequest request{
       .model = text_model(model),
       .plan = &plan,
-      .documents = random_documents(c.lengths, c.model.vocab, 7),
+      .documents = documents_of(c),
       .labels = labels_of(c),
       .dtype = dtype,
       .device = device,

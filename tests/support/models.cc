@@ -25,6 +25,20 @@ void write_tensors(const std::filesystem::path& path, const Weights& weights) {
   writer.finish();
 }
 
+namespace {
+
+at::Tensor indices(const std::vector<Interval>& runs) {
+  std::vector<std::int64_t> all;
+  for (const Interval run : runs) {
+    for (std::int64_t i = run.begin; i < run.end; ++i) {
+      all.push_back(i);
+    }
+  }
+  return at::tensor(all, at::kLong);
+}
+
+}  // namespace
+
 TextShape llama(const LlamaSizes& sizes) {
   TextShape model;
   model.layers = sizes.layers;
@@ -90,6 +104,9 @@ void add_random_weights(
 }
 
 at::Tensor stored_elements(const Vector& vector, const at::Tensor& whole) {
+  if (!vector.stored_at.empty()) {
+    return whole.index_select(0, indices(vector.stored_at));
+  }
   const std::int64_t first = vector.first * std::max<std::int64_t>(1, vector.columns);
   return whole.view({-1}).narrow(0, first, vector.size);
 }
@@ -119,7 +136,8 @@ void fill(Parameters& parameters, const Weights& weights) {
       }
       at::Tensor whole = weights.at(prefix + matrix.stored_as);
       whole = matrix.transposed ? whole.t() : whole.flatten(1);
-      whole = whole.narrow(0, matrix.first, matrix.rows);
+      whole = matrix.stored_at.empty() ? whole.narrow(0, matrix.first, matrix.rows)
+                                       : whole.index_select(0, indices(matrix.stored_at));
       for (const Interval rows : matrix.cuts[static_cast<std::size_t>(parameters.domain_rank())]) {
         const std::int64_t count = rows.size() * matrix.cols;
         part.stack.narrow(0, at, count)

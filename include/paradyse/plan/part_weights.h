@@ -33,12 +33,16 @@ struct Matrix {
   // `stored_rows` (0: all are its own).  Such matrices stand one after the other in a stack.
   std::int64_t first = 0;
   std::int64_t stored_rows = 0;
+  // Where these are not one run: the tensor's rows that this one's are, in their order.
+  std::vector<Interval> stored_at = {};
   std::vector<std::int64_t> stored_shape = {};  // of the whole tensor where it has other dims
   Begin begin = Begin::normal;
   double deviation = 0;  // standard, of the first numbers; 0: the model's initializer_range * scale
   double scale = 1.0;    // of that range
 
   [[nodiscard]] std::int64_t elements() const { return rows * cols; }
+  // Runs of rows of the tensor that some of this one's rows are, in their order.
+  [[nodiscard]] std::vector<Interval> stored(Interval some) const;
 };
 
 // Rows of one matrix of a stack, or of several that stand one after the other and are as wide: what
@@ -51,14 +55,15 @@ struct WeightRows {
 };
 
 enum class Role {
-  norm,       // weight, and a LayerNorm's bias
-  in_bias,    // q | k | v, or gate | up, side by side: of products before the last sum
-  out_bias,   // of the output product, or of the head
-  qk_norm,    // of query heads, of key heads
-  pair_norm,  // of the stream that a bias of attention, or an outer product's other side, is from
-  last_norm,  // before the output product, of what a triangle multiplication makes
-  modulate,   // added to the shift | scale of what conditions a part
-  gate,       // added to its gate; or of the product that makes a gate
+  norm,        // weight, and a LayerNorm's bias
+  in_bias,     // q | k | v, or gate | up, side by side: of products before the last sum
+  out_bias,    // of the output product, or of the head
+  qk_norm,     // of query heads, of key heads; or of all queries, all keys of a token
+  added_norm,  // of what a part adds to its stream
+  pair_norm,   // of the stream that a bias of attention, or an outer product's other side, is from
+  last_norm,   // before the output product, of what a triangle multiplication makes
+  modulate,    // added to the shift | scale of what conditions a part
+  gate,        // added to its gate; or of the product that makes a gate
 };
 
 struct Vector {
@@ -73,6 +78,8 @@ struct Vector {
   std::int64_t first = 0;
   std::int64_t stored_rows = 0;
   std::int64_t columns = 0;
+  // A whole tensor in another order: the tensor's entries that this one's are, in their order.
+  std::vector<Interval> stored_at = {};
 };
 
 struct PartWeights {

@@ -28,12 +28,15 @@ struct Rope {
   double theta = 10000.0;
   RopeScaling scaling = {};
   bool interleaved = false;  // pairs are columns 2i and 2i + 1 of a head, not i and i + D/2
-  std::string along = {};    // positions are places in this row dim; "": of tokens in documents
+  // The columns of a head that turn, the first and those from D/2 on, half of them each; 0: all.
+  std::int64_t turned = 0;
+  std::string along = {};  // positions are places in this row dim; "": of tokens in documents
 
   friend bool operator==(const Rope&, const Rope&) = default;
 };
 
-// Frequencies of the D/2 rotated pairs: position t turns pair i by t * frequency[i].
+// Frequencies of the D/2 pairs of a head: position t turns pair i by t * frequency[i], which is 0
+// of pairs that do not turn.
 std::vector<double> rope_frequencies(const Rope& rope, std::int64_t head_dim);
 
 }  // namespace paradyse

@@ -128,6 +128,8 @@ class Writer {
       ValueId onto = -1,
       std::vector<Interval> tile = {},
       bool fresh = false);
+  // Of heads each, or of all together, for which ranks that have some of them exchange tokens for
+  // heads and back.  Throws std::invalid_argument where no rank computes all of them.
   ValueId qk_norm(ValueId qkv, const std::vector<Heads>& heads);
   ValueId rope(ValueId qkv, std::vector<Heads> heads);
   // Of qkv, or of q and kv; with a bias of scores, or without (-1).

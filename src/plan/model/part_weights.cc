@@ -7,6 +7,10 @@
 
 namespace paradyse {
 
+std::vector<Interval> Matrix::stored(Interval some) const {
+  return stored_at.empty() ? Piece{{first + some.begin, first + some.end}} : slice(stored_at, some);
+}
+
 Layout PartWeights::stack() const {
   Cuts cuts(matrices.empty() ? 0 : matrices.front().cuts.size());
   std::int64_t start = 0;

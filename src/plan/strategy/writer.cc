@@ -237,7 +237,8 @@ ValueId Writer::normed_input() {
   if (!part_->shape.condition.empty()) {
     return adaptive_norm(input());
   }
-  return part_->shape.post_norm ? input() : norm(input());
+  const bool normed = !part_->shape.post_norm && !weights_.vectors_of(Role::norm).empty();
+  return normed ? norm(input()) : input();
 }
 
 Layout Writer::lined_up(const Layout& layout) const { return layout.along(part_->along); }
@@ -450,6 +451,23 @@ ValueId Writer::linear_transposed(
 }
 
 ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
+  const PartShape& shape = part_->shape;
+  const auto apart = [&](const Heads& mine) {
+    const auto some = [](Interval of, std::int64_t all) { return !of.empty() && of.size() < all; };
+    return some(mine.query, shape.heads) || some(mine.key, shape.kv_heads);
+  };
+  if (shape.qk_norm_wide && std::ranges::any_of(heads, apart)) {
+    if (layout(qkv).columns().cuts.empty()) {
+      throw std::invalid_argument(
+          program_.part +
+          ": the model norms all queries, and all keys, of a token together, so no rank may "
+          "compute "
+          "some of the heads apart: take a strategy that computes all at once");
+    }
+    const Layout of_heads = layout(qkv);
+    const ValueId own = redistribute(qkv, own_rows(of_heads.columns().size), "qkv_T");
+    return redistribute(qk_norm(own, all_heads(shape, ranks())), of_heads, "qkv_N");
+  }
   const Value in = program_.values[idx(qkv)];
   const ValueId out = value(in.name + "_normed", in.layout);
   Op& norm = op(OpKind::qk_norm, {qkv}, {out});
@@ -661,11 +679,22 @@ Program Writer::residual(ValueId y, double bias_scale) {
   if (!part_->shape.condition.empty()) {
     added = adaptive_gate(added);
   }
+  if (!weights_.vectors_of(Role::added_norm).empty()) {
+    added = norm(added, Role::added_norm);
+  }
   added = dropout(added, part_->shape.dropout);
+  if (part_->shape.branch) {
+    return finish(added);
+  }
+  if (const std::string& with = part_->shape.with; !with.empty()) {
+    // The branch's gradient outlives the part's, in which that of the input grows.
+    added = add(alongside(with, added), added);
+    program_.ops.back().apart = true;
+  }
   const ValueId sum = value("out", Layout(layout(input())));
-  Op& add = op(OpKind::add, {input(), added}, {sum});
-  add.in_place = true;
-  add.apart = apart;
+  Op& last = op(OpKind::add, {input(), added}, {sum});
+  last.in_place = true;
+  last.apart = apart;
   return finish(part_->shape.post_norm ? norm(sum) : sum);
 }
 

@@ -5,6 +5,7 @@
 // each token: ids, then positions, then segments.  *Hits* are the tokens whose row is in the tile.
 // Adjoint: tile by tile, the gradient of a row is the sum of those of the tokens that name it,
 // which the owner of the row adds to its own.
+#include <algorithm>
 #include <stdexcept>
 
 #include "src/run/ops/frame.h"
@@ -25,6 +26,14 @@ std::vector<Lookup> lookups(const Frame& frame) {
   std::vector<Lookup> all(1);
   all[0].rows.assign(batch.ids.begin(), batch.ids.end());
   all[0].no_gradient = shape.padding_id;
+  if (!shape.padding_in_documents &&
+      std::ranges::find(batch.ids, shape.padding_id) != batch.ids.end()) {
+    throw std::invalid_argument(
+        "a document has the token " + std::to_string(shape.padding_id) +
+        ", which is the model's padding (pad_token_id) and has no position of its own: documents "
+        "are "
+        "not padded here, so take it out of the data");
+  }
   if (shape.positions > 0) {
     Lookup& positions = all.emplace_back();
     for (const std::int64_t position : batch.positions) {

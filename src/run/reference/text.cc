@@ -2,7 +2,8 @@
 // head, C = D / 2 pairs that are rotated, F width of the feed-forward, V vocabulary.
 //
 // Mathematics and names as in Hugging Face transformers'
-// modeling_{llama,qwen2,qwen3,gpt2,opt,bert}.py; tests/golden holds this file against them.
+// modeling_{llama,qwen2,qwen3,olmo2,phi3,gpt2,gpt_neox,opt,bert,roberta,distilbert}.py;
+// tests/golden holds this file against them.
 #include "src/run/reference/text.h"
 
 #include <algorithm>
@@ -14,164 +15,12 @@
 #include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/core/grad_mode.h>
 
+#include "src/run/reference/text_names.h"
+
 namespace paradyse::reference {
 namespace {
 
 using Document = std::vector<std::int32_t>;
-
-using Shapes = std::map<std::string, std::vector<std::int64_t>>;
-
-bool like_llama(const TextShape& shape) {
-  return shape.architecture == "llama" || shape.architecture == "mistral" ||
-         shape.architecture == "qwen2" || shape.architecture == "qwen3";
-}
-
-// What the parts of a layer, and the parts around the layers, are called.
-struct Names {
-  std::string layer;
-  std::string attention_norm, q, k, v, o;
-  std::string mlp_norm, gate, up, down;
-  std::string embedding, tokens, positions, last_norm, head;
-};
-
-// Of BERT: an untied head has its bias under its own name.
-std::string head_bias_of(const TextShape& shape) {
-  return shape.tied ? "cls.predictions.bias" : "cls.predictions.decoder.bias";
-}
-
-Names names_of(const std::string& architecture) {
-  if (architecture == "gpt2") {
-    return {
-        .layer = "transformer.h.",
-        .attention_norm = "ln_1",
-        .q = "",
-        .k = "",
-        .v = "",
-        .o = "attn.c_proj",
-        .mlp_norm = "ln_2",
-        .gate = "",
-        .up = "mlp.c_fc",
-        .down = "mlp.c_proj",
-        .embedding = "",
-        .tokens = "transformer.wte.weight",
-        .positions = "transformer.wpe.weight",
-        .last_norm = "transformer.ln_f",
-        .head = "lm_head.weight"};
-  }
-  if (architecture == "opt") {
-    return {
-        .layer = "model.decoder.layers.",
-        .attention_norm = "self_attn_layer_norm",
-        .q = "self_attn.q_proj",
-        .k = "self_attn.k_proj",
-        .v = "self_attn.v_proj",
-        .o = "self_attn.out_proj",
-        .mlp_norm = "final_layer_norm",
-        .gate = "",
-        .up = "fc1",
-        .down = "fc2",
-        .embedding = "",
-        .tokens = "model.decoder.embed_tokens.weight",
-        .positions = "model.decoder.embed_positions.weight",
-        .last_norm = "model.decoder.final_layer_norm",
-        .head = "lm_head.weight"};
-  }
-  if (architecture == "bert") {
-    return {
-        .layer = "bert.encoder.layer.",
-        .attention_norm = "attention.output.LayerNorm",
-        .q = "attention.self.query",
-        .k = "attention.self.key",
-        .v = "attention.self.value",
-        .o = "attention.output.dense",
-        .mlp_norm = "output.LayerNorm",
-        .gate = "",
-        .up = "intermediate.dense",
-        .down = "output.dense",
-        .embedding = "bert.embeddings.",
-        .tokens = "bert.embeddings.word_embeddings.weight",
-        .positions = "bert.embeddings.position_embeddings.weight",
-        .last_norm = "",
-        .head = "cls.predictions.decoder.weight"};
-  }
-  return {
-      .layer = "model.layers.",
-      .attention_norm = "input_layernorm",
-      .q = "self_attn.q_proj",
-      .k = "self_attn.k_proj",
-      .v = "self_attn.v_proj",
-      .o = "self_attn.o_proj",
-      .mlp_norm = "post_attention_layernorm",
-      .gate = "mlp.gate_proj",
-      .up = "mlp.up_proj",
-      .down = "mlp.down_proj",
-      .embedding = "",
-      .tokens = "model.embed_tokens.weight",
-      .positions = "",
-      .last_norm = "model.norm",
-      .head = "lm_head.weight"};
-}
-
-// Every parameter of the model with its shape.
-Shapes parameters(const TextShape& shape) {
-  const Names names = names_of(shape.architecture);
-  const std::int64_t H = shape.hidden;
-  const std::int64_t query_width = shape.heads * shape.head_dim;
-  const std::int64_t kv_width = shape.kv_heads * shape.head_dim;
-  Shapes all = {{names.tokens, {shape.vocab, H}}};
-  const auto norm = [&](const std::string& name) {
-    all[name + ".weight"] = {H};
-    if (shape.layer_norm) {
-      all[name + ".bias"] = {H};
-    }
-  };
-  const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
-    all[name + ".weight"] = shape.architecture == "gpt2" ? std::vector<std::int64_t>{in, out}
-                                                         : std::vector<std::int64_t>{out, in};
-    if (bias) {
-      all[name + ".bias"] = {out};
-    }
-  };
-  if (!shape.tied) {
-    all[names.head] = {shape.vocab, H};
-  }
-  if (shape.learned_positions) {
-    all[names.positions] = {shape.max_positions + shape.position_offset, H};
-  }
-  if (!names.last_norm.empty()) {
-    norm(names.last_norm);
-  }
-  if (shape.architecture == "bert") {
-    all["bert.embeddings.token_type_embeddings.weight"] = {shape.segments, H};
-    norm("bert.embeddings.LayerNorm");
-    linear("cls.predictions.transform.dense", H, H, true);
-    norm("cls.predictions.transform.LayerNorm");
-    all[head_bias_of(shape)] = {shape.vocab};
-  }
-  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    const std::string prefix = names.layer + std::to_string(layer) + ".";
-    norm(prefix + names.attention_norm);
-    norm(prefix + names.mlp_norm);
-    if (shape.architecture == "gpt2") {
-      linear(prefix + "attn.c_attn", query_width + 2 * kv_width, H, true);
-    } else {
-      linear(prefix + names.q, query_width, H, shape.qkv_bias);
-      linear(prefix + names.k, kv_width, H, shape.qkv_bias);
-      linear(prefix + names.v, kv_width, H, shape.qkv_bias);
-    }
-    linear(prefix + names.o, H, query_width, shape.out_bias);
-    if (shape.architecture == "qwen3") {
-      all[prefix + "self_attn.q_norm.weight"] = {shape.head_dim};
-      all[prefix + "self_attn.k_norm.weight"] = {shape.head_dim};
-    }
-    if (like_llama(shape)) {
-      linear(prefix + names.gate, shape.ffn, H, shape.mlp_bias);
-    }
-    linear(prefix + names.up, shape.ffn, H, shape.mlp_bias);
-    linear(prefix + names.down, H, shape.ffn, shape.mlp_bias);
-  }
-  return all;
-}
 
 // The weights as leaves of an autograd graph of our own, exactly the parameters of the model.
 // Throws std::invalid_argument naming every weight that is missing, unknown, of another shape, or
@@ -200,7 +49,7 @@ Weights leaves_of(const TextShape& shape, const Weights& weights) {
     }
   }
   for (const auto& [name, weight] : weights) {
-    if (!wanted.contains(name) && name != names_of(shape.architecture).head) {
+    if (!wanted.contains(name) && name != names_of(shape).head) {
       complaints << "\n  " << name << ": not of this model";
     }
   }
@@ -281,12 +130,17 @@ struct Rotation {
   at::Tensor sin_TC;
 };
 
+// Columns of a head that are rotated.
+std::int64_t turned_of(const TextShape& shape) {
+  return shape.turned == 0 ? shape.head_dim : shape.turned;
+}
+
 // As transformers' modeling_rope_utils.py, formula by formula.
 at::Tensor frequencies(const TextShape& shape) {
   const RopeScaling& scaling = shape.rope_scaling;
   const double pi = std::acos(-1.0);
-  const auto plain_C =
-      at::pow(shape.rope_theta, -at::arange(0, shape.head_dim, 2, at::kDouble) / shape.head_dim);
+  const auto plain_C = at::pow(
+      shape.rope_theta, -at::arange(0, turned_of(shape), 2, at::kDouble) / turned_of(shape));
   const auto original = static_cast<double>(scaling.original_positions);
   switch (scaling.type) {
     case RopeScaling::Type::none:
@@ -335,36 +189,61 @@ Rotation rotation(std::int64_t tokens, const TextShape& shape, const at::TensorO
       .sin_TC = (angle_TC.sin() * factor).to(options)};
 }
 
-// Turns each pair (x[c], x[c + D/2]) by its angle: the "rotate half" layout of Hugging Face.
+// Turns each pair (x[c], x[c + R/2]) of the first R columns by its angle: the "rotate half" layout
+// of Hugging Face.
 at::Tensor rotated(const at::Tensor& x_NTD, const Rotation& by) {
-  const auto halves = x_NTD.chunk(2, -1);
+  const std::int64_t turned = 2 * by.cos_TC.size(1);
+  const auto halves = x_NTD.narrow(-1, 0, turned).chunk(2, -1);
   const at::Tensor& a_NTC = halves[0];
   const at::Tensor& b_NTC = halves[1];
   return at::cat(
-      {a_NTC * by.cos_TC - b_NTC * by.sin_TC, b_NTC * by.cos_TC + a_NTC * by.sin_TC}, -1);
+      {a_NTC * by.cos_TC - b_NTC * by.sin_TC,
+       b_NTC * by.cos_TC + a_NTC * by.sin_TC,
+       x_NTD.narrow(-1, turned, x_NTD.size(-1) - turned)},
+      -1);
 }
 
 at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, const std::string& prefix) {
   const TextShape& shape = pass.shape;
   const Names& names = pass.names;
   const std::int64_t tokens = x_TH.size(0);
-  at::Tensor fused;  // GPT-2's q | k | v
-  if (shape.architecture == "gpt2") {
-    fused = pass.linear(x_TH, prefix + "attn.c_attn");
+  const std::int64_t D = shape.head_dim;
+  at::Tensor q_TQ;
+  at::Tensor k_TK;
+  at::Tensor v_TK;
+  if (shape.architecture == "gpt_neox") {  // of each head its query, key and value
+    const auto of_heads = pass.linear(x_TH, prefix + names.fused).view({tokens, shape.heads, 3, D});
+    q_TQ = of_heads.select(2, 0).flatten(1);
+    k_TK = of_heads.select(2, 1).flatten(1);
+    v_TK = of_heads.select(2, 2).flatten(1);
+  } else if (!names.fused.empty()) {  // q | k | v
+    const auto fused = pass.linear(x_TH, prefix + names.fused);
+    q_TQ = fused.narrow(1, 0, shape.heads * D);
+    k_TK = fused.narrow(1, shape.heads * D, shape.kv_heads * D);
+    v_TK = fused.narrow(1, (shape.heads + shape.kv_heads) * D, shape.kv_heads * D);
+  } else {
+    q_TQ = pass.linear(x_TH, prefix + names.q);
+    k_TK = pass.linear(x_TH, prefix + names.k);
+    v_TK = pass.linear(x_TH, prefix + names.v);
   }
-  const auto heads = [&](const std::string& name, std::int64_t count, std::int64_t at) {
-    const auto y = fused.defined() ? fused.narrow(1, at * shape.hidden, shape.hidden)
-                                   : pass.linear(x_TH, prefix + name);
-    return y.reshape({tokens, count, shape.head_dim}).transpose(0, 1);
+  const auto qk_norm = [&](const at::Tensor& x, const char* name) {
+    return rms_norm(x, pass.w.at(prefix + "self_attn." + name + ".weight"), shape.norm_eps);
   };
-  auto q_NTD = heads(names.q, shape.heads, 0);
-  auto k_NTD = heads(names.k, shape.kv_heads, 1);
-  auto v_NTD = heads(names.v, shape.kv_heads, 2);
-  if (shape.architecture == "qwen3") {
-    q_NTD = rms_norm(q_NTD, pass.w.at(prefix + "self_attn.q_norm.weight"), shape.norm_eps);
-    k_NTD = rms_norm(k_NTD, pass.w.at(prefix + "self_attn.k_norm.weight"), shape.norm_eps);
+  if (shape.architecture == "olmo2") {
+    q_TQ = qk_norm(q_TQ, "q_norm");
+    k_TK = qk_norm(k_TK, "k_norm");
   }
-  if (like_llama(shape)) {
+  const auto heads = [&](const at::Tensor& y, std::int64_t count) {
+    return y.reshape({tokens, count, D}).transpose(0, 1);
+  };
+  auto q_NTD = heads(q_TQ, shape.heads);
+  auto k_NTD = heads(k_TK, shape.kv_heads);
+  auto v_NTD = heads(v_TK, shape.kv_heads);
+  if (shape.architecture == "qwen3") {
+    q_NTD = qk_norm(q_NTD, "q_norm");
+    k_NTD = qk_norm(k_NTD, "k_norm");
+  }
+  if (!shape.learned_positions) {
     const Rotation by = rotation(tokens, shape, x_TH.options().requires_grad(false));
     q_NTD = rotated(q_NTD, by);
     k_NTD = rotated(k_NTD, by);
@@ -403,6 +282,11 @@ at::Tensor activated(const at::Tensor& x, Activation activation) {
 
 at::Tensor mlp(const at::Tensor& x_TH, const Pass& pass, const std::string& prefix) {
   const Names& names = pass.names;
+  if (!names.fused_mlp.empty()) {  // gate | up
+    const auto halves = pass.linear(x_TH, prefix + names.fused_mlp).chunk(2, -1);
+    return pass.linear(
+        activated(halves[0], pass.shape.activation) * halves[1], prefix + names.down);
+  }
   at::Tensor h_TF = pass.linear(x_TH, prefix + names.up);
   h_TF = names.gate.empty()
              ? activated(h_TF, pass.shape.activation)
@@ -418,9 +302,11 @@ at::Tensor embedded(const at::Tensor& token_T, const Pass& pass) {
         at::arange(token_T.size(0), at::kLong).to(token_T.device()) + shape.position_offset;
     x_TH = x_TH + at::embedding(pass.w.at(pass.names.positions), position_T);
   }
-  if (shape.architecture == "bert") {
-    x_TH = x_TH + pass.w.at("bert.embeddings.token_type_embeddings.weight")[0];
-    x_TH = pass.norm(x_TH, "bert.embeddings.LayerNorm");
+  if (!pass.names.segments.empty()) {
+    x_TH = x_TH + pass.w.at(pass.names.segments)[0];
+  }
+  if (!pass.names.embedding_norm.empty()) {
+    x_TH = pass.norm(x_TH, pass.names.embedding_norm);
   }
   return pass.dropout(x_TH, shape.embedding_dropout, 0);
 }
@@ -432,18 +318,26 @@ at::Tensor logits_of(const Pass& pass, const Document& document) {
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
     const std::string prefix = pass.names.layer + std::to_string(layer) + ".";
     const std::string norms[] = {prefix + pass.names.attention_norm, prefix + pass.names.mlp_norm};
+    const bool norm_first = !shape.post_norm && shape.architecture != "olmo2";
+    const double dropouts[] = {
+        shape.attention_output_dropout.value_or(shape.residual_dropout), shape.residual_dropout};
+    at::Tensor read_TH = x_TH;
     for (const int part : {0, 1}) {
-      const at::Tensor in = shape.post_norm ? x_TH : pass.norm(x_TH, norms[part]);
+      const at::Tensor in = norm_first ? pass.norm(read_TH, norms[part]) : read_TH;
       at::Tensor y = part == 0 ? attention(in, pass, prefix) : mlp(in, pass, prefix);
-      x_TH = x_TH + pass.dropout(y, shape.residual_dropout, 2 * (layer + 1) + part);
+      y = shape.architecture == "olmo2" ? pass.norm(y, norms[part]) : y;
+      x_TH = x_TH + pass.dropout(y, dropouts[part], 2 * (layer + 1) + part);
       x_TH = shape.post_norm ? pass.norm(x_TH, norms[part]) : x_TH;
+      read_TH = shape.parallel ? read_TH : x_TH;
     }
   }
   at::Tensor bias;
-  if (shape.architecture == "bert") {
-    x_TH = activated(pass.linear(x_TH, "cls.predictions.transform.dense"), shape.activation);
-    x_TH = pass.norm(x_TH, "cls.predictions.transform.LayerNorm");
-    bias = pass.w.at(head_bias_of(shape));
+  if (!pass.names.transform.empty()) {
+    const bool roberta = shape.architecture == "roberta";  // whose head is always a GELU's
+    x_TH = activated(
+        pass.linear(x_TH, pass.names.transform), roberta ? Activation::gelu : shape.activation);
+    x_TH = pass.norm(x_TH, pass.names.transform_norm);
+    bias = pass.w.at(shape.tied ? pass.names.tied_head_bias : pass.names.head_bias);
   } else {
     x_TH = pass.norm(x_TH, pass.names.last_norm);
   }
@@ -496,11 +390,7 @@ Answer text_answer(
         wanted[d].begin(), wanted[d].end(), [](std::int32_t label) { return label >= 0; });
     count += answer.documents.emplace_back(DocumentLoss{0, counted}).count;
   }
-  Pass pass{
-      .shape = shape,
-      .names = names_of(shape.architecture),
-      .w = leaves,
-      .dropout_seed = dropout_seed};
+  Pass pass{.shape = shape, .names = names_of(shape), .w = leaves, .dropout_seed = dropout_seed};
   for (std::size_t d = 0; d < documents.size(); ++d) {
     if (answer.documents[d].count > 0) {
       const auto sum = token_losses(pass, documents[d], wanted[d]);
@@ -519,8 +409,7 @@ Answer text_answer(
 at::Tensor logits(const TextShape& shape, const Weights& weights, const Document& document) {
   check_tokens({document}, shape.vocab, 0, "token");
   const at::AutoGradMode record(false);
-  const Pass pass{
-      .shape = shape, .names = names_of(shape.architecture), .w = weights, .dropout_seed = {}};
+  const Pass pass{.shape = shape, .names = names_of(shape), .w = weights, .dropout_seed = {}};
   return logits_of(pass, document);
 }
 

@@ -188,9 +188,30 @@ std::vector<std::int64_t> stored_shape(const Matrix& matrix) {
                            : std::vector<std::int64_t>{rows, matrix.cols};
 }
 
-// The matrix's rows in the tensor that stores it.
-at::Tensor stored_rows(const Matrix& matrix, const at::Tensor& stored) {
-  return (matrix.transposed ? stored.t() : stored.flatten(1)).narrow(0, matrix.first, matrix.rows);
+// Calls body(rows of the stored tensor, where they are among `some` of the matrix's own) for each
+// run.
+template <typename Body>
+void for_runs(const std::vector<Interval>& stored, Body body) {
+  std::int64_t own = 0;
+  for (const Interval rows : stored) {
+    body(rows, Interval{own, own + rows.size()});
+    own += rows.size();
+  }
+}
+
+// Rows of the matrix from or to the tensor that stores it.
+void copy_rows(
+    const Matrix& matrix,
+    Interval some,
+    const at::Tensor& own,
+    const at::Tensor& stored,
+    bool store) {
+  const at::Tensor all = matrix.transposed ? stored.t() : stored.flatten(1);
+  for_runs(matrix.stored(some), [&](Interval there, Interval here) {
+    at::Tensor mine = own.narrow(0, here.begin, here.size());
+    at::Tensor its = all.narrow(0, there.begin, there.size());
+    (store ? its : mine).copy_(store ? mine : its);
+  });
 }
 
 std::vector<std::int64_t> stored_shape(const Vector& vector) {
@@ -207,9 +228,20 @@ Interval stored_elements(const Vector& vector) {
   return {begin, begin + vector.size};
 }
 
-at::Tensor stored_elements(const Vector& vector, const at::Tensor& stored) {
-  const Interval own = stored_elements(vector);
-  return stored.view({-1}).narrow(0, own.begin, own.size());
+// Runs of them, in the order of the vector's own.
+std::vector<Interval> stored_runs(const Vector& vector) {
+  return vector.stored_at.empty() ? Piece{stored_elements(vector)} : vector.stored_at;
+}
+
+// The vector from or to the tensor that stores it.
+void copy_elements(
+    const Vector& vector, const at::Tensor& own, const at::Tensor& stored, bool store) {
+  const at::Tensor all = stored.view({-1});
+  for_runs(stored_runs(vector), [&](Interval there, Interval here) {
+    at::Tensor mine = own.narrow(0, here.begin, here.size());
+    at::Tensor its = all.narrow(0, there.begin, there.size());
+    (store ? its : mine).copy_(store ? mine : its);
+  });
 }
 
 // Which tensors that store several vectors are complete, as one vector after the other comes.
@@ -227,7 +259,11 @@ class Complete {
   std::map<std::string, std::int64_t> there_;
 };
 
-// A tensor that stores several matrices is complete with the last of them.
+// A tensor that stores several matrices begins with the first of them and is complete with the
+// last.
+bool begins(const PartWeights& weights, std::size_t m) {
+  return m == 0 || weights.matrices[m - 1].stored_as != weights.matrices[m].stored_as;
+}
 bool completes(const PartWeights& weights, std::size_t m) {
   return m + 1 == weights.matrices.size() ||
          weights.matrices[m + 1].stored_as != weights.matrices[m].stored_as;
@@ -337,18 +373,21 @@ void Parameters::initialize(std::uint64_t seed) {
       const at::Tensor rows =
           own.is_cpu() ? own : at::empty(own.sizes(), own.options().device(at::kCPU));
       const Interval global = global_rows(matrices[m], domain_rank_);
-      const std::int64_t first_row = global.begin + matrices[m].first;  // of the stored tensor
-      const Draws draws{
-          .seed = seed,
-          .stream = stream(full_name(part, matrices[m].stored_as)),
-          .first = static_cast<std::uint64_t>(first_row) * static_cast<std::uint64_t>(rows.size(1)),
-          .deviation = matrices[m].deviation > 0 ? matrices[m].deviation
-                                                 : model_.initializer_range * matrices[m].scale,
-          .distribution = matrices[m].begin};
-      AT_DISPATCH_FLOATING_TYPES_AND2(
-          at::kBFloat16, at::kHalf, rows.scalar_type(), "initialize", [&] {
-            draws.fill_by_threads(std::span(rows.mutable_data_ptr<scalar_t>(), idx(rows.numel())));
-          });
+      const std::int64_t cols = matrices[m].cols;
+      for_runs(matrices[m].stored(global), [&](Interval there, Interval here) {
+        const Draws draws{
+            .seed = seed,
+            .stream = stream(full_name(part, matrices[m].stored_as)),
+            .first = static_cast<std::uint64_t>(there.begin) * static_cast<std::uint64_t>(cols),
+            .deviation = matrices[m].deviation > 0 ? matrices[m].deviation
+                                                   : model_.initializer_range * matrices[m].scale,
+            .distribution = matrices[m].begin};
+        AT_DISPATCH_FLOATING_TYPES_AND2(
+            at::kBFloat16, at::kHalf, rows.scalar_type(), "initialize", [&] {
+              draws.fill_by_threads(std::span(rows.mutable_data_ptr<scalar_t>(), idx(rows.numel()))
+                                        .subspan(idx(here.begin * cols), idx(here.size() * cols)));
+            });
+      });
       if (!own.is_cpu()) {
         own.copy_(rows);
       }
@@ -398,8 +437,13 @@ std::vector<std::string> names_for(const std::string& name, const OtherNames& ot
 // Tables and masks that files hold and no loss depends on.
 bool is_buffer(const std::string& name) {
   static const char* const kParts[] = {
-      "rotary_emb.inv_freq", "attn.masked_bias", "embeddings.position_ids"};
-  const bool mask = name.ends_with(".attn.bias");  // of GPT-2; its attention's bias is c_attn.bias
+      "rotary_emb.inv_freq",
+      "attn.masked_bias",
+      "attention.masked_bias",
+      "embeddings.position_ids",
+      "embeddings.token_type_ids"};
+  // Of GPT-2 and GPT-NeoX; the biases of their attention have the names of its products.
+  const bool mask = name.ends_with(".attn.bias") || name.ends_with(".attention.bias");
   return mask || std::any_of(std::begin(kParts), std::end(kParts), [&](const char* part) {
            return name.find(part) != std::string::npos;
          });
@@ -410,7 +454,13 @@ bool is_other_head(const std::string& name) {
   static const char* const kParts[] = {
       "pooler.dense.", "cls.seq_relationship.", "multiple_choice_head."};
   static const char* const kFirst[] = {
-      "score.", "classifier.", "qa_outputs.", "v_head.", "value_head.", "reward_head."};
+      "score.",
+      "classifier.",
+      "pre_classifier.",
+      "qa_outputs.",
+      "v_head.",
+      "value_head.",
+      "reward_head."};
   const auto first = [&](const char* part) { return name.starts_with(part); };
   return std::any_of(std::begin(kFirst), std::end(kFirst), first) ||
          std::any_of(std::begin(kParts), std::end(kParts), [&](const char* part) {
@@ -418,9 +468,20 @@ bool is_other_head(const std::string& name) {
          });
 }
 
-// BERT's head has its bias twice: under the head itself, which counts, and beside it.
-constexpr const char* kBias = "cls.predictions.bias";
-constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
+// Heads of BERT and RoBERTa have their bias twice: under the head itself, which counts, and beside
+// it.
+struct HeadBias {
+  const char* beside;
+  const char* own;
+};
+constexpr HeadBias kHeadBiases[] = {
+    {"cls.predictions.bias", "cls.predictions.decoder.bias"},
+    {"lm_head.bias", "lm_head.decoder.bias"}};
+const HeadBias* head_bias(const std::string& name) {
+  const auto* const found = std::ranges::find_if(
+      kHeadBiases, [&](const HeadBias& one) { return name == one.beside || name == one.own; });
+  return found == std::end(kHeadBiases) ? nullptr : found;
+}
 
 }  // namespace
 
@@ -450,9 +511,11 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
           wanted,
           did_you_mean(wanted, all),
           all.size(),
-          wanted.starts_with("lm_head.") || wanted.starts_with("cls.")
+          std::ranges::any_of(
+              std::array{"lm_head.", "cls.", "vocab_", "embed_out."},
+              [&](const char* begin) { return wanted.starts_with(begin); })
               ? " A model without its head (AutoModel) is saved so: save it with the head "
-                "(AutoModelForCausalLM, of BERT AutoModelForMaskedLM)"
+                "(AutoModelForCausalLM, of BERT and its relatives AutoModelForMaskedLM)"
               : ""));
     }
     const StoredTensor& stored = reader.tensors().at(name);
@@ -492,21 +555,21 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
     for (const Vector& vector : weights.vectors) {
       const std::string name = prefix + vector.name;
       std::vector<std::string> names = called(name);
-      if (name == kBias || name == kDecoderBias) {
-        names = called(kDecoderBias);
-        const std::vector<std::string> beside = called(kBias);
+      if (const HeadBias* const twice = head_bias(name)) {
+        names = called(twice->own);
+        const std::vector<std::string> beside = called(twice->beside);
         names.insert(names.end(), beside.begin(), beside.end());
-        if (name == kDecoderBias && !there(first_of(called(name)))) {
+        if (name == twice->own && !there(first_of(called(name)))) {
           found.notes.push_back(fmt::format(
               "{}: {} is not there: {} is taken",
               reader.file_of(name).string(),
-              kDecoderBias,
+              twice->own,
               first_of(names)));
         }
-        const std::string own = first_of(called(kDecoderBias));
+        const std::string own = first_of(called(twice->own));
         const std::string other = first_of(beside);
         if (there(own) && there(other)) {
-          if (name == kBias && !at::equal(reader.view(own), reader.view(other))) {
+          if (name == twice->beside && !at::equal(reader.view(own), reader.view(other))) {
             found.notes.push_back(fmt::format(
                 "{}: {} and {} differ: the first is used, as Transformers 5 does",
                 reader.file_of(own).string(),
@@ -566,17 +629,20 @@ void Parameters::load(const SafetensorsReader& reader) {
     const PartWeights& weights = part.weights;
     for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
       const Vector& vector = weights.vectors[v];
-      part.vector_masters[v].copy_(stored_elements(vector, take(full_name(part, vector.name))));
+      copy_elements(
+          vector, part.vector_masters[v], take(full_name(part, vector.name)), /*store=*/false);
     }
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
       if (matrix.tied) {
         continue;
       }
-      const at::Tensor whole = stored_rows(matrix, take(full_name(part, matrix.stored_as)));
-      const Interval rows = global_rows(matrix, domain_rank_);
-      local_rows(part, m, domain_rank_, part.stack_master)
-          .copy_(whole.narrow(0, rows.begin, rows.size()));
+      copy_rows(
+          matrix,
+          global_rows(matrix, domain_rank_),
+          local_rows(part, m, domain_rank_, part.stack_master),
+          take(full_name(part, matrix.stored_as)),
+          /*store=*/false);
     }
   }
   round_masters();
@@ -590,18 +656,33 @@ std::vector<WeightPiece> pieces(const Parameters& parameters) {
       const Matrix& matrix = weights.matrices[m];
       const Interval rows = global_rows(matrix, parameters.domain_rank());
       if (!matrix.tied && rows.size() > 0) {
-        all.push_back(
-            {.name = full_name(part, matrix.stored_as),
-             .shape = stored_shape(matrix),
-             .transposed = matrix.transposed,
-             .rows = {matrix.first + rows.begin, matrix.first + rows.end},
-             .master = part.stack_master,
-             .here = weights.elements_of(m, parameters.domain_rank()),
-             .sizes = {rows.size(), matrix.cols}});
+        const std::int64_t begin = weights.elements_of(m, parameters.domain_rank()).begin;
+        for_runs(matrix.stored(rows), [&](Interval there, Interval here) {
+          all.push_back(
+              {.name = full_name(part, matrix.stored_as),
+               .shape = stored_shape(matrix),
+               .transposed = matrix.transposed,
+               .rows = there,
+               .master = part.stack_master,
+               .here = {begin + here.begin * matrix.cols, begin + here.end * matrix.cols},
+               .sizes = {there.size(), matrix.cols}});
+        });
       }
     }
     for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
       const Vector& vector = weights.vectors[v];
+      if (!vector.stored_at.empty()) {
+        for_runs(vector.stored_at, [&](Interval there, Interval here) {
+          all.push_back(
+              {.name = full_name(part, vector.name),
+               .shape = stored_shape(vector),
+               .rows = there,
+               .master = part.vector_masters[v],
+               .here = here,
+               .sizes = {there.size()}});
+        });
+        continue;
+      }
       const bool table = vector.columns > 0;
       const std::int64_t rows = table ? vector.size / vector.columns : vector.size;
       all.push_back(
@@ -655,10 +736,10 @@ void collect(
         stored =
             matrix.transposed ? together.t().contiguous() : together.view(stored_shape(matrix));
       } else {
-        if (matrix.first == 0) {
+        if (begins(weights, m)) {
           stored = at::empty(stored_shape(matrix), stack.options());
         }
-        stored_rows(matrix, stored).copy_(together);
+        copy_rows(matrix, {0, matrix.rows}, together, stored, /*store=*/true);
       }
       if (completes(weights, m)) {
         take(full_name(part, matrix.stored_as), stored.cpu());
@@ -669,14 +750,20 @@ void collect(
       const Vector& vector = weights.vectors[v];
       const std::string name = full_name(part, vector.name);
       if (vector.stored_rows == 0) {
-        take(name, vectors[v].cpu());
+        if (vector.stored_at.empty()) {
+          take(name, vectors[v].cpu());
+        } else {
+          const at::Tensor ordered = at::empty_like(vectors[v]);
+          copy_elements(vector, vectors[v], ordered, /*store=*/true);
+          take(name, ordered.cpu());
+        }
         continue;
       }
       at::Tensor& whole = begun[name];
       if (!whole.defined()) {
         whole = at::empty(stored_shape(vector), vectors[v].options());
       }
-      stored_elements(vector, whole).copy_(vectors[v]);
+      copy_elements(vector, vectors[v], whole, /*store=*/true);
       if (complete.with(name, vector)) {
         take(name, whole.cpu());
         begun.erase(name);

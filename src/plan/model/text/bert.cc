@@ -1,4 +1,5 @@
-// BERT (Devlin et al. 2019) with the head of its masked language model.
+// BERT (Devlin et al. 2019) with the head of its masked language model; and RoBERTa (Liu et al.
+// 2019), whose positions begin behind the padding id and whose head is called otherwise.
 #include "src/plan/model/text/text_families.h"
 
 namespace paradyse {
@@ -70,7 +71,61 @@ WeightNames bert_names() {
   return names;
 }
 
+// Its documents have no padding: a token with that id would count for no position.
+TextShape read_roberta(const Keys& keys) {
+  TextShape shape = read_bert(keys);
+  shape.architecture = "roberta";
+  shape.padding_id = keys.padding_id(1, shape.vocab);
+  if (shape.padding_id < 0) {
+    keys.refuse("pad_token_id", "accepted is a token id: positions are counted from behind it");
+  }
+  shape.padding_in_documents = false;
+  shape.position_offset = shape.padding_id + 1;
+  shape.max_positions -= shape.position_offset;
+  if (shape.max_positions < 1) {
+    keys.refuse(
+        "max_position_embeddings",
+        "accepted is more than pad_token_id + 1 = " + std::to_string(shape.position_offset) +
+            ": positions are counted from there");
+  }
+  if (shape.activation != Activation::gelu) {  // the head's, whatever the others have
+    shape.transform_activation = Activation::gelu;
+  }
+  return shape;
+}
+
+nlohmann::json write_roberta(const TextShape& shape) {
+  nlohmann::json config = write_bert(shape);
+  config["max_position_embeddings"] = shape.position_rows();
+  return config;
+}
+
+WeightNames roberta_names() {
+  WeightNames names = bert_names();
+  names.layers = "roberta.encoder.layer.";
+  names.tokens = "roberta.embeddings.word_embeddings";
+  names.positions = "roberta.embeddings.position_embeddings";
+  names.segments = "roberta.embeddings.token_type_embeddings";
+  names.embedding_norm = "roberta.embeddings.LayerNorm";
+  names.transform = "lm_head.dense";
+  names.transform_norm = "lm_head.layer_norm";
+  names.head = "lm_head.decoder";
+  names.head_bias = "lm_head.bias";
+  return names;
+}
+
 }  // namespace
+
+TextFamily roberta_family() {
+  TextFamily family = bert_family();
+  family.model_type = "roberta";
+  family.architecture = "RobertaForMaskedLM";
+  family.sizes["vocab_size"] = 50265;
+  family.read = read_roberta;
+  family.write = write_roberta;
+  family.names = roberta_names();
+  return family;
+}
 
 TextFamily bert_family() {
   return {

@@ -1,5 +1,7 @@
 // LLaMA (Touvron et al. 2023) and its relatives: Mistral, with a window of attention; Qwen 2, with
-// biases of queries, keys and values; and Qwen 3, with norms of queries and keys.
+// biases of queries, keys and values; Qwen 3, with norms of queries and keys; OLMo 2, with norms of
+// all queries and all keys of a token, and of what attention and MLP add; and Phi-3, which stores
+// q, k and v, and gate and up, as one tensor each.
 //
 // Windows are not implemented.  They change nothing in a document of at most so many tokens, and
 // longer ones are refused (length_limit).
@@ -16,6 +18,9 @@ namespace {
 using nlohmann::json;
 
 bool is_qwen(const std::string& architecture) { return architecture.starts_with("qwen"); }
+bool has_attention_bias(const std::string& architecture) {
+  return architecture == "llama" || architecture == "qwen3" || architecture == "olmo2";
+}
 
 // How far back attention reaches, where some layer has a window; 0: none has.
 std::int64_t window_of(const Keys& keys, const TextShape& shape) {
@@ -101,20 +106,27 @@ TextShape read_llama(const Keys& keys, const std::string& architecture) {
   if (positions != nullptr && *positions != 0) {  // 0 is how a TextShape says "no limit"
     shape.max_positions = keys.size("max_position_embeddings");
   }
-  shape.norm_eps = keys.positive("rms_norm_eps", shape.norm_eps);
-  read_rope(keys, shape);
+  const bool olmo2 = architecture == "olmo2";
+  const bool phi3 = architecture == "phi3";
+  shape.norm_eps = keys.positive("rms_norm_eps", olmo2 || phi3 ? 1e-5 : shape.norm_eps);
+  if (phi3) {
+    read_rope(keys, shape, {.part = "partial_rotary_factor", .stretched = false});
+  } else {
+    read_rope(keys, shape);
+  }
   static_cast<void>(keys.name("hidden_act", "silu", {"silu", "swish"}));  // one function
-  const bool bias =
-      (architecture == "llama" || architecture == "qwen3") && keys.flag("attention_bias", false);
+  const bool bias = has_attention_bias(architecture) && keys.flag("attention_bias", false);
   shape.qkv_bias = bias || architecture == "qwen2";
   shape.out_bias = bias;
   shape.mlp_bias = architecture == "llama" && keys.flag("mlp_bias", false);
-  shape.qk_norm = architecture == "qwen3";
+  shape.qk_norm = architecture == "qwen3" || olmo2;
+  shape.qk_norm_wide = shape.added_norm = olmo2;
   shape.tied = keys.flag("tie_word_embeddings", shape.tied);
   shape.causal = keys.flag("is_causal", shape.causal);
   shape.initializer_range = keys.positive("initializer_range", shape.initializer_range);
-  shape.padding_id = keys.padding_id(-1, shape.vocab);
+  shape.padding_id = keys.padding_id(olmo2 ? 1 : phi3 ? 32000 : -1, shape.vocab);
   shape.attention_dropout = keys.probability("attention_dropout", 0.0);
+  shape.residual_dropout = phi3 ? keys.probability("resid_pdrop", 0.0) : 0.0;
   shape.window = window_of(keys, shape);
   return shape;
 }
@@ -134,8 +146,12 @@ json write_llama(const TextShape& shape) {
       {"hidden_act", "silu"},
       {"attention_dropout", shape.attention_dropout},
   };
-  if (shape.architecture == "llama" || shape.architecture == "qwen3") {
+  if (has_attention_bias(shape.architecture)) {
     config["attention_bias"] = shape.out_bias;
+  }
+  if (shape.architecture == "phi3") {
+    config["resid_pdrop"] = shape.residual_dropout;
+    config["partial_rotary_factor"] = turned_part(shape);
   }
   if (shape.architecture == "llama") {
     config["mlp_bias"] = shape.mlp_bias;
@@ -151,8 +167,9 @@ json write_llama(const TextShape& shape) {
     config["sliding_window"] = nullptr;
   }
   write_rope(shape, config);
-  if (shape.padding_id >= 0) {
-    config["pad_token_id"] = shape.padding_id;
+  // Of some families leaving it out would say another.
+  if (shape.padding_id >= 0 || shape.architecture == "olmo2" || shape.architecture == "phi3") {
+    config["pad_token_id"] = padding_of(shape);
   }
   if (shape.max_positions != 0) {
     config["max_position_embeddings"] = shape.max_positions;
@@ -180,6 +197,21 @@ WeightNames llama_names() {
   names.tokens = "model.embed_tokens";
   names.last_norm = "model.norm";
   names.head = "lm_head";
+  return names;
+}
+
+WeightNames olmo2_names() {
+  WeightNames names = llama_names();
+  names.attention_norm = "post_attention_layernorm";
+  names.mlp_norm = "post_feedforward_layernorm";
+  return names;
+}
+
+WeightNames phi3_names() {
+  WeightNames names = llama_names();
+  names.q = names.k = names.v = "self_attn.qkv_proj";
+  names.gate = names.up = "mlp.gate_up_proj";
+  names.fused = names.fused_mlp = true;
   return names;
 }
 
@@ -214,18 +246,26 @@ TextFamily family(
                     "use_sliding_window",
                     "max_window_layers"},  // those before have none
       .fixed_keys =
-          {{"partial_rotary_factor", "1.0", "rotating a part of a head is not implemented"},
-           {"rope_interleaved", "false", "interleaved rotary embeddings are not implemented"},
+          {{"rope_interleaved", "false", "interleaved rotary embeddings are not implemented"},
            {"attn_pdrop", "0.0", "these models have no such dropout; train with 0"},
            {"embd_pdrop", "0.0", "these models have no such dropout; train with 0"},
-           {"resid_pdrop", "0.0", "these models have no such dropout; train with 0"},
            {"hidden_dropout", "0.0", "these models have no such dropout; train with 0"}},
       .sizes = std::move(sizes),
       .read = reader,
       .write = write_llama,
       .names = llama_names()};
-  if (model_type == "llama" || model_type == "qwen3") {
+  if (has_attention_bias(model_type)) {
     family.read_keys.emplace_back("attention_bias");
+  }
+  if (model_type == "phi3") {
+    // Where a stretched rotation, which is refused, would begin.
+    family.read_keys.emplace_back("original_max_position_embeddings");
+    family.read_keys.insert(family.read_keys.end(), {"partial_rotary_factor", "resid_pdrop"});
+  } else {
+    family.fixed_keys.push_back(
+        {"partial_rotary_factor", "1.0", "rotating a part of a head is not implemented"});
+    family.fixed_keys.push_back(
+        {"resid_pdrop", "0.0", "these models have no such dropout; train with 0"});
   }
   if (model_type == "llama") {
     family.read_keys.emplace_back("mlp_bias");
@@ -248,7 +288,7 @@ std::vector<TextFamily> llama_families() {
         all.update(others);
         return all;
       };
-  return {
+  std::vector<TextFamily> all = {
       family(
           "llama",
           "LlamaForCausalLM",
@@ -268,7 +308,20 @@ std::vector<TextFamily> llama_families() {
           "qwen3",
           "Qwen3ForCausalLM",
           [](const Keys& keys) { return read_llama(keys, "qwen3"); },
-          sizes(22016, 151936, 32768, {{"num_key_value_heads", 32}, {"head_dim", 128}}))};
+          sizes(22016, 151936, 32768, {{"num_key_value_heads", 32}, {"head_dim", 128}})),
+      family(
+          "olmo2",
+          "Olmo2ForCausalLM",
+          [](const Keys& keys) { return read_llama(keys, "olmo2"); },
+          sizes(11008, 50304, 2048, json::object())),
+      family(
+          "phi3",
+          "Phi3ForCausalLM",
+          [](const Keys& keys) { return read_llama(keys, "phi3"); },
+          sizes(8192, 32064, 4096, {{"hidden_size", 3072}}))};
+  all[4].names = olmo2_names();
+  all[5].names = phi3_names();
+  return all;
 }
 
 }  // namespace paradyse

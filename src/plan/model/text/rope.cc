@@ -27,12 +27,17 @@ double yarn_attention_factor(const Keys& keys, double factor) {
 }
 
 // `positions`: what the model has, 0: any number.
-RopeScaling scaling_of(const Keys& keys, const std::function<std::int64_t()>& positions) {
-  const std::vector<std::string> types = {"default", "linear", "llama3", "yarn"};
+RopeScaling scaling_of(
+    const Keys& keys, const std::function<std::int64_t()>& positions, const RopeKeys& names) {
+  const std::vector<std::string> types =
+      names.stretched ? std::vector<std::string>{"default", "linear", "llama3", "yarn"}
+                      : std::vector<std::string>{"default"};
   const std::string type = keys.name("rope_type", keys.name("type", "default", types), types);
   std::vector<std::string> known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
   RopeScaling scaling;
-  keys.expect("partial_rotary_factor", 1.0, "rotating a part of a head is not implemented");
+  if (names.part == nullptr) {
+    keys.expect("partial_rotary_factor", 1.0, "rotating a part of a head is not implemented");
+  }
   if (type == "default") {
     keys.refuse_unknown(known);
     return scaling;
@@ -85,12 +90,33 @@ RopeScaling scaling_of(const Keys& keys, const std::function<std::int64_t()>& po
   return scaling;
 }
 
+// Columns of a head, and their pairs; rounded down, as transformers does.
+void read_turned(const Keys& keys, const std::string& key, double part, TextShape& shape) {
+  const auto columns = static_cast<std::int64_t>(static_cast<double>(shape.head_dim) * part);
+  if (part > 1 || columns < 2 || columns % 2 != 0 || shape.head_dim % 2 != 0) {
+    keys.refuse(
+        key,
+        "accepted is a part of head_dim = " + std::to_string(shape.head_dim) +
+            ", which is even, that makes an even number of columns: rotary embeddings turn pairs");
+  }
+  shape.turned = columns == shape.head_dim ? 0 : columns;
+}
+
 }  // namespace
+
+double turned_part(const TextShape& shape) {
+  const auto D = static_cast<double>(shape.head_dim);
+  const double turned = shape.turned == 0 ? D : static_cast<double>(shape.turned);
+  const double part = turned / D;
+  return D * part < turned ? std::nextafter(part, 1.0) : part;
+}
 
 // transformers 4 says rope_theta and rope_scaling at the top, 5 both in rope_parameters; a file
 // that says a thing twice must agree with itself.
-void read_rope(const Keys& keys, TextShape& shape) {
-  shape.rope_theta = keys.positive("rope_theta", shape.rope_theta);
+void read_rope(const Keys& keys, TextShape& shape, const RopeKeys& names) {
+  shape.rope_theta = keys.positive(names.theta, shape.rope_theta);
+  double part = names.part == nullptr ? 1.0 : keys.positive(names.part, names.absent_part);
+  bool part_said = names.part == nullptr;
   const char* said = nullptr;
   const auto positions = [&keys, &shape] {
     const bool absent = !keys.says("max_position_embeddings");
@@ -108,19 +134,34 @@ void read_rope(const Keys& keys, TextShape& shape) {
     }
     const Keys inner(*parameters, keys.where() + ": " + key);
     const double theta = inner.positive("rope_theta", shape.rope_theta);
-    if (keys.find("rope_theta") != nullptr && theta != shape.rope_theta) {
+    if (keys.find(names.theta) != nullptr && theta != shape.rope_theta) {
       keys.refuse(
-          "rope_theta",
+          names.theta,
           std::string("but ") + key + " says " + json(theta).dump() +
               ": remove the one that is wrong");
     }
     shape.rope_theta = theta;
-    const RopeScaling scaling = scaling_of(inner, positions);
+    const RopeScaling scaling = scaling_of(inner, positions, names);
+    if (names.part != nullptr && inner.find("partial_rotary_factor") != nullptr) {
+      const double said_part = inner.positive("partial_rotary_factor", part);
+      if (keys.find(names.part) != nullptr && said_part != part) {
+        keys.refuse(
+            names.part,
+            std::string("but ") + key + " says " + json(said_part).dump() +
+                ": remove the one that is wrong");
+      }
+      part = said_part;
+      part_said = true;
+      read_turned(inner, "partial_rotary_factor", part, shape);
+    }
     if (said != nullptr && scaling != shape.rope_scaling) {
       keys.refuse(key, std::string("but ") + said + " differs: remove the one that is wrong");
     }
     shape.rope_scaling = scaling;
     said = key;
+  }
+  if (!part_said) {
+    read_turned(keys, names.part, part, shape);
   }
 }
 
@@ -159,14 +200,17 @@ void write_rope(const TextShape& shape, json& config) {
 }
 
 std::optional<Rope> rope_of(const TextShape& shape) {
-  return shape.learned_positions
-             ? std::nullopt
-             : std::optional<Rope>({.theta = shape.rope_theta, .scaling = shape.rope_scaling});
+  return shape.learned_positions ? std::nullopt
+                                 : std::optional<Rope>(
+                                       {.theta = shape.rope_theta,
+                                        .scaling = shape.rope_scaling,
+                                        .turned = shape.turned});
 }
 
 std::vector<double> rope_frequencies(const Rope& rope, std::int64_t head_dim) {
   const RopeScaling& scaling = rope.scaling;
-  const auto D = static_cast<double>(head_dim);
+  const std::int64_t turned = rope.turned == 0 ? head_dim : rope.turned;
+  const auto D = static_cast<double>(turned);
   const double two_pi = 2 * std::numbers::pi;
   const auto original = static_cast<double>(scaling.original_positions);
   // yarn: the pair that turns so often over the original positions
@@ -187,7 +231,7 @@ std::vector<double> rope_frequencies(const Rope& rope, std::int64_t head_dim) {
     high += low == high ? 0.001 : 0.0;
   }
   std::vector<double> frequencies;
-  for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+  for (std::int64_t i = 0; i < turned / 2; ++i) {
     const double plain = std::pow(rope.theta, -2.0 * static_cast<double>(i) / D);
     const double stretched = plain / scaling.factor;
     double share = 0;  // of the plain frequency
@@ -210,6 +254,7 @@ std::vector<double> rope_frequencies(const Rope& rope, std::int64_t head_dim) {
     }
     frequencies.push_back(share == 1 ? plain : (1 - share) * stretched + share * plain);
   }
+  frequencies.resize(static_cast<std::size_t>(head_dim / 2));
   return frequencies;
 }
 

@@ -33,7 +33,14 @@ constexpr double kMostParameters = 9007199254740992.0;  // 2^53
 const std::vector<TextFamily>& families() {
   static const std::vector<TextFamily> table = [] {
     std::vector<TextFamily> all = llama_families();
-    all.insert(all.end(), {gpt2_family(), opt_family(), bert_family()});
+    all.insert(
+        all.end(),
+        {gpt2_family(),
+         gpt_neox_family(),
+         opt_family(),
+         bert_family(),
+         roberta_family(),
+         distilbert_family()});
     return all;
   }();
   return table;
@@ -55,21 +62,20 @@ constexpr std::array kForeign = {
     Foreign{"baichuan", "its queries, keys and values are one fused tensor", "llama"},
     Foreign{"bart", kEncoderDecoder, "bert"},
     Foreign{"bloom", "its positions are biases of attention (ALiBi)", "gpt2"},
-    Foreign{"camembert", "its positions are counted behind the padding id, as RoBERTa's", "bert"},
+    Foreign{"camembert", "it is a RoBERTa: write that as its model_type", "roberta"},
     Foreign{"chatglm", "it rotates a part of each head", "llama"},
     Foreign{"codegen", kParallel, "gpt2"},
     Foreign{"cohere", kParallel, "llama"},
     Foreign{"dbrx", kExperts, "llama"},
     Foreign{"deberta", "its positions are relative to one another", "bert"},
     Foreign{"deepseek", "its attention is latent and its layers are mixtures of experts", "llama"},
-    Foreign{"distilbert", "its weights have other names, and it has no segments", "bert"},
     Foreign{"electra", "its embedding has a width of its own", "bert"},
     Foreign{"falcon", kParallel, "llama"},
     Foreign{"gemma", "its norms scale by 1 + weight and its embedding is scaled", "llama"},
     Foreign{"glm", "it rotates a part of each head", "llama"},
     Foreign{"gpt_bigcode", "its heads share one key and one value head", "gpt2"},
     Foreign{"gpt_neo", "every second layer has a window of attention", "gpt2"},
-    Foreign{"gpt_neox", kParallel, "llama"},
+    Foreign{"gpt_neox_japanese", "its biases are not where GPT-NeoX has them", "gpt_neox"},
     Foreign{"gpt_oss", kExperts, "qwen3"},
     Foreign{"gptj", kParallel, "gpt2"},
     Foreign{"granite", "it multiplies embeddings, residuals and logits by factors", "llama"},
@@ -86,11 +92,14 @@ constexpr std::array kForeign = {
     Foreign{"mpt", "its positions are biases of attention (ALiBi)", "gpt2"},
     Foreign{"mt5", kEncoderDecoder, "bert"},
     Foreign{"nemotron", "its MLP squares a ReLU", "llama"},
-    Foreign{"olmo", "its norms differ", "llama"},
+    Foreign{"olmo", "its norms have no weights", "olmo2"},
+    Foreign{"olmo3", "its layers differ in their windows", "olmo2"},
+    Foreign{"olmoe", kExperts, "olmo2"},
     Foreign{"openai-gpt", "its norms come after the residual sums", "gpt2"},
     Foreign{"persimmon", "it rotates a part of each head", "llama"},
     Foreign{"phi", kParallel, "llama"},
-    Foreign{"phi3", "its queries, keys and values, and gate and up, are fused tensors", "llama"},
+    Foreign{"phi3_v", kBesideText, "phi3"},
+    Foreign{"phi4", kBesideText, "phi3"},
     Foreign{"phimoe", kExperts, "llama"},
     Foreign{"qwen", "its weights have other names (it is the first Qwen)", "qwen2"},
     Foreign{"qwen2_5_vl", kBesideText, "qwen2"},
@@ -100,13 +109,13 @@ constexpr std::array kForeign = {
     Foreign{"qwen3_next", kExperts, "qwen3"},
     Foreign{"qwen3_vl", kBesideText, "qwen3"},
     Foreign{"recurrent", kNoAttention, "llama"},
-    Foreign{"roberta", "its positions are counted behind the padding id", "bert"},
+    Foreign{"roberta-prelayernorm", "its norms come before each part", "roberta"},
     Foreign{"rwkv", kNoAttention, "llama"},
     Foreign{"smollm3", "some of its layers do not rotate", "llama"},
     Foreign{"stablelm", "it rotates a part of each head", "llama"},
     Foreign{"starcoder2", "its norms are LayerNorms and its MLP has no gate", "llama"},
     Foreign{"t5", kEncoderDecoder, "bert"},
-    Foreign{"xlm-roberta", "its positions are counted behind the padding id, as RoBERTa's", "bert"},
+    Foreign{"xlm-roberta", "it is a RoBERTa: write that as its model_type", "roberta"},
 };
 
 // What a class is called behind its family's name: "ForCausalLM" of "LlamaForCausalLM".
@@ -115,7 +124,8 @@ constexpr const char* kClassEnds[] = {"For", "Model", "LMHeadModel", "DoubleHead
 // Whether the class is one of the family, in any spelling: "LLaMAForCausalLM",
 // "BertForPreTraining". transformers goes by model_type, and the weights say what the model is for.
 bool of_family(const std::string& architecture, const TextFamily& family) {
-  const std::string& own = family.model_type;
+  std::string own = family.model_type;
+  std::erase(own, '_');
   const auto same = [](char a, char b) { return std::tolower(a) == b; };
   if (architecture.size() < own.size() ||
       !std::equal(own.begin(), own.end(), architecture.begin(), [&](char b, char a) {
@@ -209,7 +219,8 @@ Number parameters_in(const TextShape& shape) {
   const Number norm = number(shape.layer_norm ? 2 : 1) * h;
   const Number attention = 2 * q_rows * h + 2 * kv_rows * h +  // q, o; k, v
                            number(shape.qkv_bias) * (q_rows + 2 * kv_rows) +
-                           number(shape.out_bias) * h + number(shape.qk_norm) * 2 * d;
+                           number(shape.out_bias) * h +
+                           number(shape.qk_norm) * (shape.qk_norm_wide ? q_rows + kv_rows : 2 * d);
   const Number mlp = (inputs + 1) * ffn * h + number(shape.mlp_bias) * (inputs * ffn + h);
   const Number vocab = number(shape.vocab);
   const Number embedding = (vocab + number(shape.position_rows()) + number(shape.segments)) * h +
@@ -382,6 +393,7 @@ LengthLimit length_limit(const TextShape& shape) {
 
 TextShape without_dropout(TextShape shape) {
   shape.embedding_dropout = shape.residual_dropout = shape.attention_dropout = 0;
+  shape.attention_output_dropout.reset();
   return shape;
 }
 
@@ -400,7 +412,12 @@ ModelFamily text_family() {
 
 TextShape text_shape(const Model& model) {
   auto shape = std::any_cast<TextShape>(model.shape);
-  shape.residual_dropout = model.typical_part().dropout;
+  const double after_attention = model.part("attention")->shape.dropout;
+  shape.residual_dropout = model.part("mlp")->shape.dropout;
+  shape.attention_output_dropout.reset();
+  if (after_attention != shape.residual_dropout) {
+    shape.attention_output_dropout = after_attention;
+  }
   shape.embedding_dropout = model.parts.front().part->shape.dropout;
   return shape;
 }
@@ -453,11 +470,20 @@ std::string fingerprint(const TextShape& shape) {
   }
   add_flag("layer_norm", shape.layer_norm);
   add_flag("post_norm", shape.post_norm);
+  add_flag("added_norm", shape.added_norm);
+  add_flag("parallel", shape.parallel);
   add_flag("qk_norm", shape.qk_norm);
+  add_flag("qk_norm_wide", shape.qk_norm_wide);
   add_flag("qkv_bias", shape.qkv_bias);
   add_flag("out_bias", shape.out_bias);
   add_flag("mlp_bias", shape.mlp_bias);
   add_flag("masked_lm", shape.masked_lm);
+  if (shape.transform_activation) {
+    add("transform_activation", activation_name(*shape.transform_activation));
+  }
+  if (shape.turned > 0) {
+    add("turned", std::to_string(shape.turned));
+  }
   if (shape.learned_positions) {
     add("positions", std::to_string(shape.max_positions));
     add("position_offset", std::to_string(shape.position_offset));

@@ -26,13 +26,27 @@ struct TextFamily {
   std::vector<std::pair<std::string, std::string>> also_called = {};
 };
 
-std::vector<TextFamily> llama_families();  // llama, mistral, qwen2, qwen3
+std::vector<TextFamily> llama_families();  // llama, mistral, olmo2, phi3, qwen2, qwen3
 TextFamily gpt2_family();
+TextFamily gpt_neox_family();
 TextFamily opt_family();
 TextFamily bert_family();
+TextFamily roberta_family();
+TextFamily distilbert_family();
 
-// The rope keys of a configuration, in either spelling, go into `shape`; and back.
-void read_rope(const Keys& keys, TextShape& shape);
+// How a family calls rope keys at the top, and which it has.
+struct RopeKeys {
+  const char* theta = "rope_theta";
+  const char* part = nullptr;  // of each head's columns, the first, that turn; null: all do
+  double absent_part = 1.0;
+  bool stretched = true;  // over more positions than it was trained on
+};
+
+// The rope keys of a configuration, in either spelling, go into `shape`, whose head_dim is there;
+// and back.
+void read_rope(const Keys& keys, TextShape& shape, const RopeKeys& names = {});
+// The part of a head's columns that turns, as transformers makes whole columns of it.
+double turned_part(const TextShape& shape);
 void write_rope(const TextShape& shape, nlohmann::json& config);
 
 // The activation function that `key` names, one without a gate; and its name.

@@ -17,10 +17,84 @@ double output_scale(const TextShape& model) {
                                       : 1.0;
 }
 
-void add_norm(PartWeights& part, const TextShape& model, const std::string& name) {
-  part.vectors.push_back({Role::norm, name + ".weight", model.hidden, 1.0});
+void add_norm(
+    PartWeights& part, const TextShape& model, const std::string& name, Role role = Role::norm) {
+  part.vectors.push_back({role, name + ".weight", model.hidden, 1.0});
   if (model.layer_norm) {
-    part.vectors.push_back({Role::norm, name + ".bias", model.hidden});
+    part.vectors.push_back({role, name + ".bias", model.hidden});
+  }
+}
+
+// Of a part of a layer.
+void add_layer_norm(PartWeights& part, const TextShape& model, const std::string& name) {
+  add_norm(part, model, name, model.added_norm ? Role::added_norm : Role::norm);
+}
+
+// Where the rows of heads stand in a tensor, one every `stride` rows from `first` on.  A model that
+// turns the first R columns of a head pairs i with i + R/2, and the others with none; pairs here
+// are i and i + D/2 (rope.h), so each half of a head gets a half of both.
+Piece rows_of_heads(
+    const TextShape& model,
+    std::int64_t heads,
+    std::int64_t first,
+    std::int64_t stride,
+    bool turn) {
+  const std::int64_t D = model.head_dim;
+  const std::int64_t R = turn && model.turned > 0 ? model.turned : D;
+  Piece rows;
+  for (std::int64_t h = 0; h < heads; ++h) {
+    const std::int64_t head = first + h * stride;
+    const std::int64_t rest = head + R;
+    const std::int64_t half = (D - R) / 2;
+    append(rows, {head, head + R / 2});
+    append(rows, {rest, rest + half});
+    append(rows, {head + R / 2, rest});
+    append(rows, {rest + half, head + D});
+  }
+  return rows;
+}
+
+// Where the tensors that store q, k and v have their rows.
+void place_heads(PartWeights& part, const TextShape& model) {
+  const WeightNames& names = weight_names(model);
+  const std::int64_t D = model.head_dim;
+  std::int64_t first = 0;
+  for (std::size_t m = 0; m < 3; ++m) {
+    Matrix& matrix = part.matrices[m];
+    const std::int64_t heads = m == 0 ? model.heads : model.kv_heads;
+    if (names.fused || names.fused_by_head) {
+      matrix.stored_rows = (model.heads + 2 * model.kv_heads) * D;
+    }
+    Piece rows = rows_of_heads(model, heads, first, names.fused_by_head ? 3 * D : D, m < 2);
+    if (rows.size() == 1) {
+      matrix.first = first;
+    } else {
+      matrix.stored_at = std::move(rows);
+    }
+    first += names.fused_by_head ? D : names.fused ? matrix.rows : 0;
+  }
+}
+
+void add_qkv_bias(PartWeights& part, const TextShape& model) {
+  const WeightNames& names = weight_names(model);
+  if (!names.fused && !names.fused_by_head) {
+    for (std::size_t m = 0; m < 3; ++m) {
+      const Matrix& matrix = part.matrices[m];
+      const std::string& name = m == 0 ? names.q : m == 1 ? names.k : names.v;
+      part.vectors.push_back({Role::in_bias, name + ".bias", matrix.rows});
+      part.vectors.back().stored_at = matrix.stored_at;
+    }
+    return;
+  }
+  Piece entries;
+  for (std::size_t m = 0; m < 3; ++m) {
+    for (const Interval run : part.matrices[m].stored({0, part.matrices[m].rows})) {
+      append(entries, run);
+    }
+  }
+  part.vectors.push_back({Role::in_bias, names.q + ".bias", part.matrices[0].stored_rows});
+  if (entries.size() > 1) {
+    part.vectors.back().stored_at = std::move(entries);
   }
 }
 
@@ -40,32 +114,19 @@ PartWeights attention_weights(const TextShape& model, int domain) {
            matrix("v", names.v, key, H, Side::input, swap),
            matrix("o", names.o, query, H, Side::output, swap)},
       .vectors = {}};
-  if (names.fused) {
-    std::int64_t first = 0;
-    for (std::size_t m = 0; m < 3; ++m) {
-      part.matrices[m].first = first;
-      part.matrices[m].stored_rows = (model.heads + 2 * model.kv_heads) * D;
-      first += part.matrices[m].rows;
-    }
-  }
+  place_heads(part, model);
   part.matrices[3].scale = output_scale(model);
-  add_norm(part, model, names.attention_norm);
-  if (model.qkv_bias && names.fused) {
-    part.vectors.push_back({Role::in_bias, names.q + ".bias", part.matrices[0].stored_rows});
-  } else if (model.qkv_bias) {
-    for (const auto& [name, heads] :
-         {std::pair{names.q, model.heads},
-          std::pair{names.k, model.kv_heads},
-          std::pair{names.v, model.kv_heads}}) {
-      part.vectors.push_back({Role::in_bias, name + ".bias", heads * D});
-    }
+  add_layer_norm(part, model, names.attention_norm);
+  if (model.qkv_bias) {
+    add_qkv_bias(part, model);
   }
   if (model.out_bias) {
     part.vectors.push_back({Role::out_bias, names.o + ".bias", model.hidden});
   }
   if (model.qk_norm) {
-    part.vectors.push_back({Role::qk_norm, names.q_norm + ".weight", D, 1.0});
-    part.vectors.push_back({Role::qk_norm, names.k_norm + ".weight", D, 1.0});
+    const auto width = [&](std::int64_t heads) { return model.qk_norm_wide ? heads * D : D; };
+    part.vectors.push_back({Role::qk_norm, names.q_norm + ".weight", width(model.heads), 1.0});
+    part.vectors.push_back({Role::qk_norm, names.k_norm + ".weight", width(model.kv_heads), 1.0});
   }
   return part;
 }
@@ -74,12 +135,16 @@ PartWeights mlp_weights(const TextShape& model, int domain) {
   const WeightNames& names = weight_names(model);
   const Cuts width = even_cuts(model.ffn, domain);
   PartWeights part{.part = "mlp", .prefix = names.layers, .matrices = {}, .vectors = {}};
-  add_norm(part, model, names.mlp_norm);
+  add_layer_norm(part, model, names.mlp_norm);
   using Named = std::pair<const char*, std::string>;
   const Named gate{"gate", names.gate};
   const Named up{"up", names.up};
   for (const auto& [own, name] : model.gated() ? std::vector{gate, up} : std::vector{up}) {
     part.matrices.push_back(matrix(own, name, width, model.hidden, Side::input, names.input_first));
+    if (names.fused_mlp) {
+      part.matrices.back().stored_rows = 2 * model.ffn;
+      part.matrices.back().first = part.matrices.size() > 1 ? model.ffn : 0;
+    }
     if (model.mlp_bias) {
       part.vectors.push_back({Role::in_bias, name + ".bias", model.ffn});
     }
@@ -163,13 +228,15 @@ PartShape shape_of(const TextShape& model) {
       .norm_eps = model.norm_eps,
       .post_norm = model.post_norm,
       .qk_norm = model.qk_norm,
+      .qk_norm_wide = model.qk_norm_wide,
       .rope = rope_of(model),
       .dropout = model.residual_dropout,
       .positions = model.learned_positions ? model.max_positions : 0,
       .position_rows = model.position_rows(),
       .position_offset = model.position_offset,
       .segments = model.segments,
-      .padding_id = model.padding_id};
+      .padding_id = model.padding_id,
+      .padding_in_documents = model.padding_in_documents};
 }
 
 }  // namespace
@@ -213,19 +280,34 @@ Model text_model(const TextShape& shape) {
   embedding.shape.dropout = shape.embedding_dropout;
   Part attention = part("attention", attention_weights);
   attention.along = "tokens";
+  attention.shape.dropout = shape.attention_output_dropout.value_or(shape.residual_dropout);
+  Part mlp = part("mlp", mlp_weights);
+  if (shape.parallel) {  // both read x; what attention adds has a stream of its own until then
+    model.streams.push_back(model.streams.front());
+    model.streams.back().name = "branch";
+    attention.writes = {"branch"};
+    attention.shape.branch = true;
+    mlp.reads = {"x", "branch"};
+    mlp.shape.with = "branch";
+  }
   Part head = part("head", head_weights);
   head.writes = {};
 
+  if (shape.architecture == "gpt_neox") {
+    model.other_names.older = {{"embed_out.", "lm_head."}};
+  }
   model.parts.push_back({.site = 0, .part = shared(std::move(embedding))});
   const auto layer_attention = shared(std::move(attention));
-  const auto layer_mlp = shared(part("mlp", mlp_weights));
+  const auto layer_mlp = shared(std::move(mlp));
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
     const auto site = 2 * static_cast<std::uint32_t>(layer + 1);
     model.parts.push_back({.layer = layer, .site = site, .part = layer_attention});
     model.parts.push_back({.layer = layer, .site = site + 1, .part = layer_mlp});
   }
   if (shape.masked_lm) {
-    model.parts.push_back({.part = shared(part("transform", transform_weights))});
+    Part transform = part("transform", transform_weights);
+    transform.shape.activation = shape.transform_activation.value_or(shape.activation);
+    model.parts.push_back({.part = shared(std::move(transform))});
   }
   model.parts.push_back({.part = shared(std::move(head))});
   return model;

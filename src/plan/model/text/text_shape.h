@@ -18,7 +18,7 @@
 namespace paradyse {
 
 struct TextShape {
-  // llama, mistral, qwen2, qwen3, gpt2, opt or bert: names of weights
+  // model_type of a family (text_families.h): names of weights
   std::string architecture = "llama";
   std::int64_t layers = 0;         // L, num_hidden_layers
   std::int64_t hidden = 0;         // H, hidden_size
@@ -39,20 +39,28 @@ struct TextShape {
   Activation activation = Activation::swiglu;
   bool layer_norm = false;           // LayerNorm (with bias) instead of RMSNorm
   bool post_norm = false;            // norms after the residual sums; no norm before the head
+  bool added_norm = false;           // what attention and MLP add is normed, and not their input
+  bool parallel = false;             // the MLP reads what attention reads, and adds both
   bool qk_norm = false;              // an RMSNorm of every query and key head
+  bool qk_norm_wide = false;         // that norm is of all queries, and of all keys, of a token
   bool qkv_bias = false;             // of queries, keys and values
   bool out_bias = false;             // of the attention's output
   bool mlp_bias = false;             // of all the MLP's products
   bool learned_positions = false;    // a row a position, instead of rotation
   std::int64_t position_offset = 0;  // position i has row i + offset
+  bool padding_in_documents = true;  // false: padding_id would count for no position
+  std::int64_t turned = 0;           // columns of a head that are rotated, the first; 0: all
   std::int64_t segments = 0;         // rows of the segment embedding; every token is of segment 0
   bool masked_lm = false;            // labels come with the tokens; a transform before the head
+  // Of that transform, where it is not the MLPs'.
+  std::optional<Activation> transform_activation = {};
   std::int64_t window = 0;       // sliding_window: attention reaches so many tokens back; 0: all
   std::int64_t padding_id = -1;  // its embedding gets no gradient from being looked up; -1: none
 
   // Dropout in training: of the embeddings, and of what is added to the residual stream.
   double embedding_dropout = 0.0;
   double residual_dropout = 0.0;
+  std::optional<double> attention_output_dropout = {};  // of what attention adds, where it differs
   double attention_dropout = 0.0;  // not implemented: training refuses it (expect_trainable)
 
   [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
@@ -103,7 +111,8 @@ TextShape without_dropout(TextShape shape);
 // How queries and keys are turned; nothing where positions are learned.
 std::optional<Rope> rope_of(const TextShape& shape);
 
-// Embedding, (attention, mlp) x L, transform of a masked LM, head, on one stream: x [tokens, H].
+// Embedding, (attention, mlp) x L, transform of a masked LM, head, on one stream: x [tokens, H]; of
+// a parallel model what attention adds is another.
 Model text_model(const TextShape& shape);
 // The shape of a model that text_model() made, with the dropout that it has now.
 TextShape text_shape(const Model& model);

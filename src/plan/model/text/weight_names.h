@@ -17,7 +17,7 @@ struct WeightNames {
   std::string o;
   std::string q_norm;
   std::string k_norm;
-  std::string mlp_norm;
+  std::string mlp_norm;  // of the MLP's input; of what it adds where that is normed, as above
   std::string gate;
   std::string up;
   std::string down;
@@ -30,9 +30,11 @@ struct WeightNames {
   std::string transform_norm;
   std::string last_norm;
   std::string head;
-  std::string head_bias;     // whole: it is no ".bias" of the head
-  bool fused = false;        // q, k and v are one tensor
-  bool input_first = false;  // matrices are stored [in, out], not [out, in]
+  std::string head_bias;       // whole: it is no ".bias" of the head
+  bool fused = false;          // q, k and v are one tensor
+  bool fused_by_head = false;  // and in it those of each head stand together
+  bool fused_mlp = false;      // gate and up are one tensor
+  bool input_first = false;    // matrices are stored [in, out], not [out, in]
 };
 
 // Those of the shape's family.  Throws std::logic_error for an architecture that no configuration

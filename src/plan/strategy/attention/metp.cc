@@ -16,6 +16,9 @@ namespace paradyse {
 namespace {
 
 std::string too_many_groups(std::int64_t groups, const Task& task) {
+  if (task.part != nullptr && task.shape().qk_norm_wide && groups > 1) {
+    return "the model norms all queries, and all keys, of a token together: only 1 can be";
+  }
   return task.part == nullptr || groups <= task.shape().kv_heads
              ? ""
              : "there are at most as many groups as the model's " +
@@ -23,7 +26,9 @@ std::string too_many_groups(std::int64_t groups, const Task& task) {
 }
 
 std::int64_t default_groups(const Task& task) {
-  return std::min<std::int64_t>(task.documents.ranks(), task.shape().kv_heads);
+  return task.shape().qk_norm_wide
+             ? 1
+             : std::min<std::int64_t>(task.documents.ranks(), task.shape().kv_heads);
 }
 
 // From the fewest collectives to the least room.
@@ -31,7 +36,7 @@ std::vector<std::int64_t> other_groups(const Task& task) {
   std::vector<std::int64_t> others;
   for (const std::int64_t groups :
        {std::int64_t{1}, 2 * default_groups(task), task.shape().kv_heads}) {
-    if (groups != default_groups(task) && groups <= task.shape().kv_heads &&
+    if (too_many_groups(groups, task).empty() && groups != default_groups(task) &&
         std::ranges::find(others, groups) == others.end()) {
       others.push_back(groups);
     }

@@ -1,0 +1,139 @@
+// The config.json of published models, as their folders have them: what is read of each, and what
+// is refused for which reason.  Counts of parameters are those that transformers has.
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "src/plan/model/text/text_shape.h"
+
+namespace paradyse {
+namespace {
+
+using testing::HasSubstr;
+
+TextShape read(const char* config) {
+  return text_shape_from_config(nlohmann::json::parse(config), "a folder");
+}
+
+constexpr const char* kMistral7B = R"({"architectures": ["MistralForCausalLM"],
+  "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+  "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+  "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+  "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+  "rope_theta": 1000000.0, "sliding_window": null, "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16", "transformers_version": "4.42.0.dev0", "use_cache": true,
+  "vocab_size": 32768})";
+
+constexpr const char* kPhi3Mini4k = R"({"_name_or_path": "Phi-3-mini-4k-instruct",
+  "architectures": ["Phi3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config",
+               "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"},
+  "bos_token_id": 1, "embd_pdrop": 0.0, "eos_token_id": 32000, "hidden_act": "silu",
+  "hidden_size": 3072, "initializer_range": 0.02, "intermediate_size": 8192,
+  "max_position_embeddings": 4096, "model_type": "phi3", "num_attention_heads": 32,
+  "num_hidden_layers": 32, "num_key_value_heads": 32, "original_max_position_embeddings": 4096,
+  "pad_token_id": 32000, "resid_pdrop": 0.0, "rms_norm_eps": 1e-05, "rope_scaling": null,
+  "rope_theta": 10000.0, "sliding_window": 2047, "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16", "transformers_version": "4.40.2", "use_cache": true,
+  "vocab_size": 32064})";
+
+constexpr const char* kOlmo2 = R"({"architectures": ["Olmo2ForCausalLM"], "attention_bias": false,
+  "attention_dropout": 0.0, "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 4096,
+  "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 4096,
+  "model_type": "olmo2", "num_attention_heads": 32, "num_hidden_layers": 32,
+  "num_key_value_heads": 32, "pad_token_id": 100277, "rms_norm_eps": 1e-06, "rope_scaling": null,
+  "rope_theta": 500000, "tie_word_embeddings": false, "torch_dtype": "float32",
+  "transformers_version": "4.47.0", "use_cache": false, "vocab_size": 100352})";
+
+constexpr const char* kPythia = R"({"architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0,
+  "eos_token_id": 0, "hidden_act": "gelu", "hidden_size": 2048, "initializer_range": 0.02,
+  "intermediate_size": 8192, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048,
+  "model_type": "gpt_neox", "num_attention_heads": 16, "num_hidden_layers": 24,
+  "rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": false,
+  "torch_dtype": "float16", "transformers_version": "4.24.0", "use_cache": true,
+  "use_parallel_residual": true, "vocab_size": 50304})";
+
+constexpr const char* kRoberta = R"({"architectures": ["RobertaForMaskedLM"],
+  "attention_probs_dropout_prob": 0.1, "bos_token_id": 0, "eos_token_id": 2, "hidden_act": "gelu",
+  "hidden_dropout_prob": 0.1, "hidden_size": 768, "initializer_range": 0.02,
+  "intermediate_size": 3072, "layer_norm_eps": 1e-05, "max_position_embeddings": 514,
+  "model_type": "roberta", "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 1,
+  "type_vocab_size": 1, "vocab_size": 50265})";
+
+constexpr const char* kDistilbert = R"({"activation": "gelu",
+  "architectures": ["DistilBertForMaskedLM"], "attention_dropout": 0.1, "dim": 768, "dropout": 0.1,
+  "hidden_dim": 3072, "initializer_range": 0.02, "max_position_embeddings": 512,
+  "model_type": "distilbert", "n_heads": 12, "n_layers": 6, "pad_token_id": 0, "qa_dropout": 0.1,
+  "seq_classif_dropout": 0.2, "sinusoidal_pos_embds": false, "tie_weights_": true,
+  "transformers_version": "4.10.0.dev0", "vocab_size": 30522})";
+
+TEST(PublishedConfigs, AreReadWhole) {
+  EXPECT_EQ(read(kMistral7B).parameters(), 7248023552);
+  EXPECT_EQ(read(kPhi3Mini4k).parameters(), 3821079552);
+  EXPECT_EQ(read(kOlmo2).parameters(), 7298617344);
+  EXPECT_EQ(read(kPythia).parameters(), 1414647808);
+  EXPECT_EQ(read(kRoberta).parameters(), 124697433);
+  EXPECT_EQ(read(kDistilbert).parameters(), 66985530);
+}
+
+TEST(PublishedConfigs, SayTheMathematics) {
+  EXPECT_EQ(read(kMistral7B).window, 0);
+  EXPECT_EQ(length_limit(read(kPhi3Mini4k)).tokens, 2047);
+  EXPECT_EQ(read(kPhi3Mini4k).turned, 0);
+  const TextShape olmo2 = read(kOlmo2);
+  EXPECT_TRUE(olmo2.added_norm && olmo2.qk_norm && olmo2.qk_norm_wide && !olmo2.post_norm);
+  const TextShape pythia = read(kPythia);
+  EXPECT_TRUE(pythia.parallel && pythia.layer_norm && pythia.qkv_bias && !pythia.tied);
+  EXPECT_EQ(pythia.turned, 32);
+  const TextShape roberta = read(kRoberta);
+  EXPECT_EQ(length_limit(roberta).tokens, 512);
+  EXPECT_EQ(roberta.position_offset, 2);
+  EXPECT_EQ(roberta.position_rows(), 514);
+  EXPECT_FALSE(roberta.padding_in_documents);
+  const TextShape distilbert = read(kDistilbert);
+  EXPECT_EQ(distilbert.residual_dropout, 0.1);
+  EXPECT_EQ(distilbert.attention_output_dropout, 0.0);
+  EXPECT_EQ(distilbert.segments, 0);
+}
+
+// The config with one key changed is refused by a message that says each of `parts`.
+template <class... Parts>
+void expect_refused(
+    const char* text, const char* key, const nlohmann::json& value, const Parts&... parts) {
+  nlohmann::json config = nlohmann::json::parse(text);
+  config[key] = value;
+  try {
+    text_shape_from_config(config, "a folder");
+    ADD_FAILURE() << "accepted: " << key;
+  } catch (const std::invalid_argument& refusal) {
+    EXPECT_THAT(refusal.what(), testing::AllOf(HasSubstr(key), HasSubstr(parts)...));
+  }
+}
+
+TEST(PublishedConfigs, AreRefusedForWhatIsNotThere) {
+  // Phi-3-mini-128k, Phi-4-mini
+  expect_refused(kPhi3Mini4k, "rope_scaling", {{"type", "longrope"}}, "longrope", "\"default\"");
+  expect_refused(kPhi3Mini4k, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "\"default\"");
+  expect_refused(kPhi3Mini4k, "partial_rotary_factor", 0.6, "even");
+  expect_refused(kPhi3Mini4k, "embd_pdrop", 0.1, "0.0");
+  expect_refused(kOlmo2, "partial_rotary_factor", 0.5, "not implemented");
+  expect_refused(kOlmo2, "clip_qkv", 8.0, "not known");
+  expect_refused(kPythia, "rotary_pct", 1.5, "part of head_dim");
+  expect_refused(kPythia, "rope_theta", 500.0, "not known");  // transformers does not read it here
+  expect_refused(kPythia, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "\"default\"");
+  expect_refused(
+      kPythia, "rope_parameters", {{"partial_rotary_factor", 0.5}}, "rotary_pct is 0.25", "0.5");
+  expect_refused(kRoberta, "pad_token_id", nullptr, "counted");
+  expect_refused(kRoberta, "max_position_embeddings", 2, "more than pad_token_id + 1 = 2");
+  expect_refused(kRoberta, "is_decoder", true, "false");
+  expect_refused(kDistilbert, "sinusoidal_pos_embds", true, "not learned");
+  expect_refused(kMistral7B, "model_type", "gemma2", "1 + weight");
+  expect_refused(kRoberta, "model_type", "modernbert", "windows");
+}
+
+}  // namespace
+}  // namespace paradyse
