@@ -1,0 +1,93 @@
+"""Models of every text family, of random sizes, judged by Hugging Face transformers in float64.
+
+    python families.py make FOLDER SEED    # one folder a family, in the form of tests/golden/hf_*
+    python families.py loss FOLDER DATA    # of a model folder, as transformers reads it back
+
+For families_test.py, in a Python that has torch and transformers; scripts/make_hf_golden.py does the work.
+"""
+
+import json
+import pathlib
+import random
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
+import make_hf_golden as golden  # noqa: E402
+
+LENGTHS = [7, 1, 19, 2, 11]
+
+
+def sizes(draw):
+    """Of a model whose heads, width and vocabulary few numbers of ranks divide."""
+    kv_heads = draw.choice([1, 2, 3])
+    heads = kv_heads * draw.choice([1, 2, 3])
+    return dict(num_attention_heads=heads, num_key_value_heads=kv_heads, num_hidden_layers=draw.choice([1, 2, 3]),
+                intermediate_size=draw.randrange(9, 30), vocab_size=draw.randrange(17, 40),
+                tie_word_embeddings=draw.random() < 0.5)
+
+
+def rotated(draw, part=None):
+    rope = {"rope_type": "default"} | ({} if part is None else {"partial_rotary_factor": part})
+    return dict(rope_theta=draw.choice([100.0, 10000.0]), rope=rope)
+
+
+def models(seed):
+    draw = random.Random(seed)
+    all_of = {}
+
+    def add(name, keys):
+        all_of[name] = (draw.randrange(1 << 20), LENGTHS, keys)
+
+    for name in ("llama", "mistral", "olmo2", "phi3"):
+        keys = sizes(draw)
+        width = draw.choice([4, 8])
+        keys |= dict(hidden_size=keys["num_attention_heads"] * width, pad_token_id=draw.choice([3, None]))
+        keys |= rotated(draw, draw.choice([0.5, 1.0]) if name == "phi3" else None)
+        if name == "mistral":
+            keys["sliding_window"] = draw.choice([None, max(LENGTHS)])
+        if name in ("llama", "olmo2"):
+            keys["attention_bias"] = draw.random() < 0.5
+        add(name, keys)
+    for name, parallel in (("neox", True), ("neox_sequential", False)):
+        keys = sizes(draw)
+        del keys["num_key_value_heads"]
+        keys |= dict(hidden_size=keys["num_attention_heads"] * 8, use_parallel_residual=parallel)
+        add(name, keys | rotated(draw, draw.choice([0.25, 0.5, 0.75])))
+    for name in ("bert", "roberta"):
+        keys = sizes(draw)
+        del keys["num_key_value_heads"]
+        padding = 1 if name == "roberta" else 0
+        keys |= dict(hidden_size=keys["num_attention_heads"] * draw.choice([3, 5]), pad_token_id=padding,
+                     max_position_embeddings=max(LENGTHS) + 2 + draw.randrange(5),
+                     hidden_act=draw.choice(["gelu", "relu", "gelu_new"]))
+        add(name, keys)
+    keys = sizes(draw)
+    add("distilbert", dict(
+        dim=keys["num_attention_heads"] * 5, n_heads=keys["num_attention_heads"], n_layers=keys["num_hidden_layers"],
+        hidden_dim=keys["intermediate_size"], vocab_size=keys["vocab_size"], activation=draw.choice(["gelu", "relu"]),
+        max_position_embeddings=max(LENGTHS), tie_word_embeddings=keys["tie_word_embeddings"]))
+    return all_of
+
+
+def make(folder, seed):
+    golden.MODELS = models(seed)
+    sys.argv = ["make_hf_golden.py", "--out", folder]
+    golden.main()
+
+
+def loss(folder, data):
+    golden.patch_transformers()
+    config = golden.transformers.AutoConfig.from_pretrained(folder)
+    masked = config.model_type in golden.MASKED
+    kind = golden.transformers.AutoModelForMaskedLM if masked else golden.transformers.AutoModelForCausalLM
+    model, said = kind.from_pretrained(
+        folder, dtype=golden.torch.float64, attn_implementation="eager", output_loading_info=True)
+    # Every tensor is known, and none is missing but a bias that an untied head does not use.
+    said["missing_keys"] = set(said["missing_keys"]) - {"lm_head.bias", "cls.predictions.bias"}
+    assert not any(said.values()), said
+    documents = [json.loads(line) for line in pathlib.Path(data).read_text().splitlines()]
+    print(json.dumps(golden.answer_of(model.eval(), [(one["tokens"], one.get("labels")) for one in documents])[0]))
+
+
+if __name__ == "__main__":
+    {"make": lambda folder, seed: make(folder, int(seed)), "loss": loss}[sys.argv[1]](*sys.argv[2:])
