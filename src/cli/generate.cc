@@ -144,7 +144,8 @@ void add_generate(CLI::App& app, Common& common) {
       ->add_option(
           "--top-p",
           options->top_p,
-          "Sample from the fewest most likely tokens that have this probability together")
+          "Sample from the fewest most likely tokens that have this probability together; 0: "
+          "from the most likely alone")
       ->check(numbers(0, 1))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Random seed")

@@ -94,7 +94,7 @@ warmup_steps = 5
         done = self.train("--json", "--set", f"data.path={nothing}", "--set", "train.steps=2",
                           "--set", f"data.eval_path={nothing}", "--set", "optimizer.weight_decay=0.1")
         self.assertIn("step 1: none of its tokens has a label that counts", done.stderr)
-        self.assertIn("data.eval_path: no token has a label", done.stderr)
+        self.assertIn("no held-out token has a label that counts", done.stderr)
         summary = json.loads(done.stdout)
         self.assertIsNone(summary["last_loss"])
         folder = pathlib.Path(summary["folder"])

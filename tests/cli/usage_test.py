@@ -10,8 +10,8 @@ COMMANDS = ["doctor", "train", "eval", "plan", "grad", "check", "bench"]
 # What 0 stands for is said; all other numbers begin at 1, or just above 0.
 ZERO_IS_ACCEPTED = ["grad --attention-dropout", "grad --dropout-seed", "launch --node-rank",
                     "launch --restarts",
-                    "plan batch --moves", "plan batch --reserve", "plan batch --seed", "sample --seed",
-                    "sample --temperature"]
+                    "plan batch --moves", "plan batch --reserve", "plan batch --seed", "generate --seed",
+                    "generate --temperature", "generate --top-k", "generate --top-p"]
 
 
 class UsageTest(ProgramTest):

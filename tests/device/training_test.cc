@@ -73,7 +73,9 @@ TEST(Training, AdamWIsThePlainOne) {
     run_local_ranks(1, {}, [&](Communicators& communicators) {
       const c10::InferenceMode no_autograd;
       RankSession session(
-          communicators, text_model(model), {.dtype = dtype, .masters = Masters::on_device, .device = device()});
+          communicators,
+          text_model(model),
+          {.dtype = dtype, .masters = Masters::on_device, .device = device()});
       Parameters& parameters = session.parameters();
       parameters.initialize(1);
       AdamW optimizer(parameters, options);

@@ -75,7 +75,7 @@ class CorpusTest : public testing::Test {
         {"dtype", "uint16"},
         {"sources", {"a.txt", "b.jsonl"}},
         {"shards",
-         {{{"name", "00000"}, {"documents", 2}, {"tokens", 5}, {"labels", 5}, {"sha256", "1"}},
+         {{{"name", "00000"}, {"documents", 2}, {"tokens", 5}, {"labels", 3}, {"sha256", "1"}},
           {{"name", "00001"}, {"documents", 1}, {"tokens", 4}, {"labels", 2}, {"sha256", "2"}}}}};
     if (!more.is_null()) {
       data.merge_patch(more);
@@ -216,14 +216,38 @@ TEST_F(CorpusTest, PreparedFolders) {
   fs::remove(at("q/00001.sources.bin"));
   EXPECT_EQ(read_corpus(options({"q"})).counts.documents, 4);
   expect_refused(
-      with({{"shards", {{{"name", "../x"}, {"documents", 2}, {"tokens", 5}, {"sha256", ""}}}}}),
+      with(
+          {{"shards",
+            {{{"name", "../x"}, {"documents", 2}, {"tokens", 5}, {"labels", 3}, {"sha256", ""}}}}}),
       "is no name of a file");
   expect_refused(
-      with({{"shards", {{{"name", "00002"}, {"documents", 2}, {"tokens", 5}, {"sha256", ""}}}}}),
+      with(
+          {{"shards",
+            {{{"name", "00002"},
+              {"documents", 2},
+              {"tokens", 5},
+              {"labels", 3},
+              {"sha256", ""}}}}}),
       "names the shard 00002.bin, which is not there");
   expect_refused(
-      with({{"shards", {{{"name", "00000"}, {"documents", 2}, {"tokens", 6}, {"sha256", ""}}}}}),
+      with(
+          {{"shards",
+            {{{"name", "00000"},
+              {"documents", 2},
+              {"tokens", 6},
+              {"labels", 4},
+              {"sha256", ""}}}}}),
       "has 2 documents and 5 tokens, but data.json says 2 and 6");
+  expect_refused(
+      with(
+          {{"shards",
+            {{{"name", "00000"},
+              {"documents", 2},
+              {"tokens", 5},
+              {"labels", 2},
+              {"sha256", ""}}}}}),
+      "has no 00000.labels.bin",
+      "says that 2 labels of 5 tokens count");
   fs::remove(at("q/data.json"));
   expect_refused(options({"q"}), "without its data.json", "not finished");
 }

@@ -99,7 +99,10 @@ Steps train(
     RankSession session(
         counted,
         text_model(kModel),
-        {.dtype = dtype, .weight_domain = plan.weight_domain, .masters = Masters::on_device, .device = device});
+        {.dtype = dtype,
+         .weight_domain = plan.weight_domain,
+         .masters = Masters::on_device,
+         .device = device});
     session.parameters().initialize(3);
     AdamW optimizer(session.parameters(), {});
     for (int step = 0; step < 2; ++step) {

@@ -36,9 +36,10 @@ struct PartShape {
   bool post_norm = false;            // its norm comes after the residual sum, not before the part
   bool qk_norm = false;              // an RMSNorm of every query and key head
   bool qk_norm_wide = false;         // that norm is of all queries, and of all keys, of a token
-  std::optional<Rope> rope = {};     // queries and keys are turned by their positions
   bool branch = false;               // it writes what it would add to what it reads
-  std::string with = {};             // the stream of such a branch, which it adds, too; "": none
+  bool padding_in_documents = true;  // embedding: false: padding_id would count for no position
+  std::optional<Rope> rope = {};     // queries and keys are turned by their positions
+  std::string with = {};             // the stream of a branch, which it adds, too; "": none
   double dropout = 0;                // in training: of what it adds to its stream, or makes of it
   std::string dropout_shared = {};   // rows that differ in this dim alone share their mask
   std::int64_t positions = 0;        // embedding: learned, and how many; 0: none
@@ -46,7 +47,6 @@ struct PartShape {
   std::int64_t position_offset = 0;  // embedding: position i has row i + offset of them
   std::int64_t segments = 0;         // embedding: rows behind those
   std::int64_t padding_id = -1;      // embedding: gets no gradient from being looked up; -1: none
-  bool padding_in_documents = true;  // embedding: false: that id would count for no position
   // Its norm is scaled and shifted, and what it adds to its stream multiplied, by 3H columns of
   // this stream from `condition_first` on: shift, scale, gate.  "": a norm with weights of its own.
   std::string condition = {};

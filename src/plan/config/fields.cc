@@ -357,7 +357,8 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.optimizer.min_lr_ratio,
        .range = share},
       {.key = "optimizer.offload",
-       .help = "Keep the optimizer's moments, and the float32 masters of narrow weights, in host memory.",
+       .help = "Keep the optimizer's moments, and the float32 masters of narrow weights, in host "
+               "memory.",
        .value = &c.optimizer.offload},
       {.key = "output.folder",
        .help = "Folder in which each run makes a folder of its own.",

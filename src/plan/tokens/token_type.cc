@@ -10,6 +10,7 @@ namespace {
 template <typename Number>
 NoId converted(std::string_view bytes, std::int64_t vocab, std::span<std::int32_t> ids) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): a byte is a number here
     const auto number = static_cast<std::int64_t>(number_at<Number>(bytes, i * sizeof(Number)));
     if (number < 0 || number >= vocab) {
       return {.place = static_cast<std::ptrdiff_t>(i), .number = number};

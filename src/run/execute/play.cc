@@ -314,13 +314,13 @@ BatchResult RankSession::play(
     RankSession::State::Played& one = played[m];
     result.micro_batch_seconds.push_back(one.whole.seconds());
     if (state_->options.device.is_cpu()) {
-      result.computed_seconds +=
-          one.whole.seconds() - one.domain.seconds() - one.group.seconds();
+      result.computed_seconds += one.whole.seconds() - one.domain.seconds() - one.group.seconds();
     }
     result.domain_seconds.push_back(
         one.domain.seconds() + (whole_step && m + 1 == played.size() ? of_step.seconds() : 0));
     const LossSums of = loss_sums(one.tokens, one.losses.get(), one.result.numbers_a_row);
-    const std::vector<std::int64_t>& documents = plan.micro_batches[m].groups[one.of_group].documents;
+    const std::vector<std::int64_t>& documents =
+        plan.micro_batches[m].groups[one.of_group].documents;
     for (std::size_t d = 0; d < documents.size(); ++d) {
       data[documents[d]] += of.losses[d];
       data[count + documents[d]] += static_cast<double>(of.counts[d]);

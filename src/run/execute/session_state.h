@@ -12,8 +12,8 @@
 #include "src/run/device/device.h"
 #include "src/run/device/host_copies.h"
 #include "src/run/device/stopwatch.h"
-#include "src/run/execute/operation_seconds.h"
 #include "src/run/execute/kept_programs.h"
+#include "src/run/execute/operation_seconds.h"
 #include "src/run/execute/whole_weights.h"
 #include "src/run/ops/rank_context.h"
 

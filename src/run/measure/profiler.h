@@ -26,7 +26,7 @@ struct ProfileRequest {
   std::vector<std::int64_t> lengths = {};  // ascending; of a model of several dims, in their place:
   std::vector<DimSizes> sizes = {};        // of samples, ascending in rows
   Dtype dtype = Dtype::float32;
-  bool optimizer_on_host = false;      // optimizer.offload
+  bool optimizer_on_host = false;    // optimizer.offload
   std::int64_t memory_per_rank = 0;  // bytes; what would not fit is not run
   double seconds = 180;              // for all of it; the shorter lengths come first
   // Repeats of a step in a round take at most about so long, less where so many steps would not fit

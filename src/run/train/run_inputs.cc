@@ -363,21 +363,19 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const D
   // Steps from so many draws; the last documents, which fill none, are left out.
   const auto cut = [&](std::int64_t draws) {
     StepCutter steps(config, data);
-    std::int64_t drawn = 0;
     for (const std::int64_t document :
          drawn_documents(length, order, draws, options.seed, options.curriculum_share, blend)) {
       if (steps.size() == config.train.steps && config.train.epochs == 0) {
         break;
       }
       steps.add(document);
-      if (config.train.epochs > 0 && ++drawn % data.size() == 0) {
-        steps.end_step();  // so that a run of more epochs begins like this one
-      }
     }
     return steps;
   };
   if (config.train.epochs > 0) {
-    return cut(config.train.epochs * data.size()).steps();
+    StepCutter steps = cut(config.train.epochs * data.size());
+    steps.end_step();
+    return std::move(steps).steps();
   }
   if (order != Order::curriculum) {
     StepCutter steps(config, data);

@@ -229,14 +229,14 @@ PartShape shape_of(const TextShape& model) {
       .post_norm = model.post_norm,
       .qk_norm = model.qk_norm,
       .qk_norm_wide = model.qk_norm_wide,
+      .padding_in_documents = model.padding_in_documents,
       .rope = rope_of(model),
       .dropout = model.residual_dropout,
       .positions = model.learned_positions ? model.max_positions : 0,
       .position_rows = model.position_rows(),
       .position_offset = model.position_offset,
       .segments = model.segments,
-      .padding_id = model.padding_id,
-      .padding_in_documents = model.padding_in_documents};
+      .padding_id = model.padding_id};
 }
 
 }  // namespace
