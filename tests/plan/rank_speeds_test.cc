@@ -119,17 +119,6 @@ PlanningTask task(int ranks, const std::string& planner, std::int64_t memory) {
   return t;
 }
 
-double computing_seconds(const PartWork& work, const MachineNumbers& m) {
-  double sum = 0;
-  for (const Amounts& of : work.phases) {
-    sum += of.values[Amounts::matmul_flops] / m.matmul_flops_per_second +
-           of.values[Amounts::attention_flops] / m.attention_flops_per_second +
-           of.values[Amounts::touched_bytes] / m.touched_bytes_per_second +
-           of.values[Amounts::calls] * m.call_seconds;
-  }
-  return sum;
-}
-
 // [world rank] What a micro-batch has to compute, folded plainly.
 std::vector<double> work(const PlanningTask& t, const Plan& plan, const PlanMicroBatch& micro) {
   std::vector<double> all(static_cast<std::size_t>(t.ranks));

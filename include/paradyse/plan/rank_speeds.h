@@ -23,8 +23,11 @@ class RankSpeeds {
   static constexpr double kSlow = 1.25;
   static constexpr double kRecovered = 1.15;
 
+  // [rank] Whether a step in which ranks computed so long says anything: there are two at least,
+  // and one computed for 50 ms.
+  [[nodiscard]] static bool tells(const std::vector<double>& computed);
   // [rank] Of a step.  Ranks with less than a fifth of the most work are passed over, and a step
-  // with fewer than two others, or in which no rank computed for 50 ms.  Whether speeds() changed.
+  // with fewer than two others, or that does not tell.  Whether speeds() changed.
   bool observe(const std::vector<double>& computed, const std::vector<double>& work);
 
   // [rank] At most 1; empty: no rank is slow.  Small changes are not told.

@@ -18,11 +18,12 @@ constexpr double kSameSpeed = 0.1;    // relative: a change that is not told
 
 }  // namespace
 
+bool RankSpeeds::tells(const std::vector<double>& computed) {
+  return computed.size() > 1 && *std::ranges::max_element(computed) >= kLittleTime;
+}
+
 bool RankSpeeds::observe(const std::vector<double>& computed, const std::vector<double>& work) {
-  if (computed.size() != work.size() || work.empty()) {
-    return false;
-  }
-  if (*std::ranges::max_element(computed) < kLittleTime) {
+  if (computed.size() != work.size() || !tells(computed)) {
     return false;
   }
   const double most = *std::ranges::max_element(work);

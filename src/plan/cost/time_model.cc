@@ -77,12 +77,17 @@ PartWork part_work(const ScheduledPart& part, Seat seat, Precision precision) {
 
 namespace {
 
-double phase_seconds(const Amounts& amounts, const MachineNumbers& machine) {
+double computing_seconds(const Amounts& amounts, const MachineNumbers& machine) {
   const auto& of = amounts.values;
   return of[Amounts::matmul_flops] / machine.matmul_flops_per_second +
          of[Amounts::attention_flops] / machine.attention_flops_per_second +
          of[Amounts::touched_bytes] / machine.touched_bytes_per_second +
-         of[Amounts::calls] * machine.call_seconds +
+         of[Amounts::calls] * machine.call_seconds;
+}
+
+double phase_seconds(const Amounts& amounts, const MachineNumbers& machine) {
+  const auto& of = amounts.values;
+  return computing_seconds(amounts, machine) +
          (of[Amounts::sent_bytes] + of[Amounts::bytes_across_nodes] + of[Amounts::weight_bytes]) /
              machine.sent_bytes_per_second +
          (of[Amounts::collectives] + of[Amounts::collectives_across_nodes] +
@@ -116,6 +121,13 @@ class ClosedForm final : public TimeModel {
 };
 
 }  // namespace
+
+double computing_seconds(const PartWork& work, const MachineNumbers& machine) {
+  return std::accumulate(
+      work.phases.begin(), work.phases.end(), 0.0, [&](double sum, const Amounts& amounts) {
+        return sum + computing_seconds(amounts, machine);
+      });
+}
 
 PartWork together(std::span<const PartWork> of_ranks, int cores) {
   PartWork result;

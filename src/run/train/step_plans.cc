@@ -139,7 +139,8 @@ void StepPlans::took(
   if (const auto changed = learns ? planners_.fallback->observe(plan, seconds) : std::nullopt) {
     options_.note(*changed);
   }
-  if (!speeds_.observe(computed_seconds, planners_.fallback->work_of_ranks(plan))) {
+  if (!RankSpeeds::tells(computed_seconds) ||
+      !speeds_.observe(computed_seconds, planners_.fallback->work_of_ranks(plan))) {
     return;
   }
   const char* const so =

@@ -45,25 +45,6 @@ Plan empty_plan(
   return plan;
 }
 
-void cut_by_speed(const std::vector<double>& speeds, Plan& plan) {
-  for (PlanMicroBatch& micro : plan.micro_batches) {
-    for (PlanGroup& group : micro.groups) {
-      group.shares.clear();
-      if (speeds.empty() || !group.mesh.empty()) {
-        continue;
-      }
-      std::vector<double> shares;
-      shares.reserve(group.ranks.size());
-      for (const int rank : group.ranks) {
-        shares.push_back(speeds[idx(rank)]);
-      }
-      if (std::ranges::adjacent_find(shares, std::not_equal_to()) != shares.end()) {
-        group.shares = std::move(shares);
-      }
-    }
-  }
-}
-
 bool all_fit(const Planning& planning, const Plan& plan, Caps caps) {
   return std::ranges::all_of(plan.micro_batches, [&](const PlanMicroBatch& micro) {
     return std::ranges::all_of(micro.groups, [&](const PlanGroup& group) {
@@ -146,6 +127,27 @@ double until_last_rank(const Plan& plan) {
 
 namespace {
 
+// Where ranks of a group compute at unlike speeds its documents are cut by these, else evenly.
+// `speeds` [world rank]; empty: all are alike.
+void cut_by_speed(const std::vector<double>& speeds, Plan& plan) {
+  for (PlanMicroBatch& micro : plan.micro_batches) {
+    for (PlanGroup& group : micro.groups) {
+      group.shares.clear();
+      if (speeds.empty()) {
+        continue;
+      }
+      std::vector<double> shares;
+      shares.reserve(group.ranks.size());
+      for (const int rank : group.ranks) {
+        shares.push_back(speeds[idx(rank)]);
+      }
+      if (std::ranges::adjacent_find(shares, std::not_equal_to()) != shares.end()) {
+        group.shares = std::move(shares);
+      }
+    }
+  }
+}
+
 bool fits_cut_by(const std::vector<double>& speeds, Planning& planning, Plan& plan, Caps caps) {
   cut_by_speed(speeds, plan);
   const PlanningTask& task = planning.task();
@@ -177,11 +179,11 @@ bool fits_cut_by(const std::vector<double>& speeds, Planning& planning, Plan& pl
 
 bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps) {
   const std::vector<double>& speeds = planning.speeds().speeds();
+  if (speeds.empty() || planning.task().model.of_samples()) {
+    return fits_cut_by({}, planning, plan, caps);
+  }
   Plan uneven = plan;
   const bool even_fits = fits_cut_by({}, planning, plan, caps);
-  if (speeds.empty() || planning.task().model.of_samples()) {
-    return even_fits;
-  }
   const bool fits = fits_cut_by(speeds, planning, uneven, caps);
   if (fits && (!even_fits || uneven.predicted.seconds < plan.predicted.seconds)) {
     plan = std::move(uneven);

@@ -19,10 +19,6 @@ std::int64_t longest_of(const std::vector<std::int64_t>& lengths);
 Plan empty_plan(
     const PlanningTask& task, const std::vector<std::int64_t>& lengths, const std::string& space);
 
-// Where ranks of a group compute at unlike speeds its documents are cut by these, else evenly.
-// `speeds` [world rank]; empty: all are alike.
-void cut_by_speed(const std::vector<double>& speeds, Plan& plan);
-
 // Whether what is predicted of every group finds room.
 bool all_fit(const Planning& planning, const Plan& plan, Caps caps);
 // Predicts a plan, cut by the speeds of ranks and with messages beside work where all fit so;

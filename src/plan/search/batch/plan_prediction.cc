@@ -44,17 +44,6 @@ void slow_down(PartWork& work, double times) {
   }
 }
 
-double computing_seconds(const PartWork& work, const MachineNumbers& machine) {
-  double sum = 0;
-  for (const Amounts& phase : work.phases) {
-    sum += phase.values[Amounts::matmul_flops] / machine.matmul_flops_per_second +
-           phase.values[Amounts::attention_flops] / machine.attention_flops_per_second +
-           phase.values[Amounts::touched_bytes] / machine.touched_bytes_per_second +
-           phase.values[Amounts::calls] * machine.call_seconds;
-  }
-  return sum;
-}
-
 // Beside a group whose ranks are alike, all it takes being computing: of even cuts its slowest
 // rank's time, of cuts by shares what is left of their speeds.
 double times_as_long(const std::vector<double>& slowness, bool by_shares) {
@@ -115,7 +104,7 @@ double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) con
 }
 
 PlanPrediction::Parts& PlanPrediction::parts_of(
-    const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness) {
+    const GroupTask& group, const std::vector<Seat>& seats) {
   GroupTask any_layers = group;
   any_layers.layers.clear();
   const auto same_seat = [&](const Seat& a, const Seat& b) {
@@ -123,8 +112,7 @@ PlanPrediction::Parts& PlanPrediction::parts_of(
            (group.weight_domain == 1 || a.domain_rank == b.domain_rank);
   };
   const auto known = std::ranges::find_if(parts_, [&](const Parts& one) {
-    return one.group == any_layers && one.slowness == slowness &&
-           std::ranges::equal(one.seats, seats, same_seat);
+    return one.group == any_layers && std::ranges::equal(one.seats, seats, same_seat);
   });
   if (known != parts_.end()) {
     return *known;
@@ -132,17 +120,13 @@ PlanPrediction::Parts& PlanPrediction::parts_of(
   if (parts_.size() == kGroupsKept) {
     parts_.pop_front();
   }
-  return parts_.emplace_back(Parts{
-      .group = std::move(any_layers),
-      .seats = seats,
-      .slowness = slowness,
-      .built = {},
-      .seconds = {}});
+  return parts_.emplace_back(
+      Parts{.group = std::move(any_layers), .seats = seats, .built = {}, .seconds = {}});
 }
 
 FoldedGroup PlanPrediction::fold(
     const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness) {
-  Parts& known = parts_of(group, seats, slowness);
+  Parts& known = parts_of(group, seats);
   const Timeline parts = group.tiles == model_.tiles() ? timeline(group, model_, known.built)
                                                        : timeline(group, model_);
   FoldedGroup folded{.domain = parts.front().program().domain};
@@ -153,7 +137,7 @@ FoldedGroup PlanPrediction::fold(
     for (const auto& [body, alike] : bodies(parts)) {
       const ScheduledPart& part = parts[alike.front()];
       const bool of_layer = part.weights >= 0 && part.layer >= 0;  // a move is in no model
-      const auto [seconds, fresh] = known.seconds.try_emplace(body);
+      const auto [seconds, fresh] = known.seconds.try_emplace({body, slowness});
       if (fresh) {
         seconds->second = {part.body, part_seconds(part, seats, slowness)};
       }

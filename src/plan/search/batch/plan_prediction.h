@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "paradyse/plan/correction.h"
@@ -104,11 +105,10 @@ class PlanPrediction {
     };
     GroupTask group;
     std::vector<Seat> seats;
-    Slowness slowness;
     BuiltParts built;
-    std::map<const ScheduledPart::Body*, Seconds> seconds;
+    std::map<std::pair<const ScheduledPart::Body*, Slowness>, Seconds> seconds;
   };
-  Parts& parts_of(const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness);
+  Parts& parts_of(const GroupTask& group, const std::vector<Seat>& seats);
   // Of programs that gather weights from so many ranks.
   [[nodiscard]] const TimeModel& seconds_from(int domain) const {
     return domain < task_.domain() ? *whole_seconds_ : *seconds_;
