@@ -70,6 +70,26 @@ at::Tensor host_zeros(std::int64_t elements, const at::TensorOptions& like, cons
   return mapped({elements}, like, what);
 }
 
+std::vector<at::Tensor> host_zeros(
+    const std::vector<at::Tensor>& likes, const at::TensorOptions& like, const char* what) {
+  std::int64_t elements = 0;
+  for (const at::Tensor& one : likes) {
+    elements += one.numel();
+  }
+  if (elements == 0) {
+    return likes;
+  }
+  const at::Tensor all = host_zeros(elements, like, what);
+  std::vector<at::Tensor> pieces;
+  pieces.reserve(likes.size());
+  std::int64_t begin = 0;
+  for (const at::Tensor& one : likes) {
+    pieces.push_back(all.narrow(0, begin, one.numel()).view(one.sizes()));
+    begin += one.numel();
+  }
+  return pieces;
+}
+
 at::Tensor to_host(const at::Tensor& tensor) {
   if (tensor.nbytes() == 0) {
     return tensor;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -16,5 +17,9 @@ at::Tensor to_host(const at::Tensor& tensor);
 // So many zeros there, at least one, for tensors `like` these; `what`: for whoever there is no room
 // for.
 at::Tensor host_zeros(std::int64_t elements, const at::TensorOptions& like, const char* what);
+
+// Zeros there in the shapes of `likes`, all in one place.
+std::vector<at::Tensor> host_zeros(
+    const std::vector<at::Tensor>& likes, const at::TensorOptions& like, const char* what);
 
 }  // namespace paradyse

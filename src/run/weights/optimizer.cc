@@ -123,28 +123,12 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
     }
   }
   if (options.offload) {
+    const auto like =
+        at::TensorOptions().dtype(parameters.types().gradient).device(parameters.device());
     for (Group& group : groups_) {
-      leave_moments_on_host(group);
-    }
-  }
-}
-
-// All of a group in one place, and the tensors' own pieces of it.
-void AdamW::leave_moments_on_host(Group& group) {
-  std::int64_t elements = 0;
-  for (const at::Tensor& gradient : group.gradients) {
-    elements += gradient.numel();
-  }
-  for (std::vector<at::Tensor>* moments : {&group.means, &group.variances}) {
-    if (elements == 0) {
-      continue;
-    }
-    const at::Tensor all =
-        host_zeros(elements, group.gradients.front().options(), "moments of the optimizer");
-    std::int64_t begin = 0;
-    for (const at::Tensor& gradient : group.gradients) {
-      moments->push_back(all.narrow(0, begin, gradient.numel()).view(gradient.sizes()));
-      begin += gradient.numel();
+      for (std::vector<at::Tensor>* moments : {&group.means, &group.variances}) {
+        *moments = host_zeros(group.gradients, like, "moments of the optimizer");
+      }
     }
   }
 }

@@ -80,7 +80,6 @@ class AdamW {
  private:
   using Group = kernels::AdamWTensors;  // alike in their decay
   Parameters& parameters_;
-  static void leave_moments_on_host(Group& group);
 
   RunConfig::Optimizer options_;
   std::vector<Group> groups_;

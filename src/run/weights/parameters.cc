@@ -93,37 +93,34 @@ Parameters::Parameters(
   }
 }
 
-// All in one place, and each weight's own piece of it.
 void Parameters::put_masters_on_host() {
-  std::int64_t elements = 0;
-  const auto each = [&](auto&& take) {
-    for (PartParameters& part : parts_) {
-      const bool tied = !part.weights.matrices.empty() && part.weights.matrices.front().tied;
-      if (part.stack.defined() && !tied) {
-        take(part.stack_master);
-      }
-      for (at::Tensor& master : part.vector_masters) {
-        take(master);
-      }
-      if (tied) {
-        part.stack_master = parts_.front().stack_master;
-      }
-    }
+  const auto tied = [](const PartParameters& part) {
+    return !part.weights.matrices.empty() && part.weights.matrices.front().tied;
   };
-  each([&](const at::Tensor& weight) { elements += weight.numel(); });
-  if (elements == 0) {
-    return;
+  std::vector<at::Tensor*> masters;
+  std::vector<at::Tensor> weights;  // which they are still
+  for (PartParameters& part : parts_) {
+    if (part.stack.defined() && !tied(part)) {
+      masters.push_back(&part.stack_master);
+    }
+    for (at::Tensor& master : part.vector_masters) {
+      masters.push_back(&master);
+    }
   }
-  const at::Tensor all = host_zeros(
-      elements,
-      at::TensorOptions().dtype(types_.gradient).device(device_),
-      "float32 masters of the weights");
-  std::int64_t begin = 0;
-  each([&](at::Tensor& master) {
-    const std::int64_t size = master.numel();
-    master = all.narrow(0, begin, size).view(master.sizes());
-    begin += size;
-  });
+  weights.reserve(masters.size());
+  for (const at::Tensor* master : masters) {
+    weights.push_back(*master);
+  }
+  const auto like = at::TensorOptions().dtype(types_.gradient).device(device_);
+  const std::vector<at::Tensor> own = host_zeros(weights, like, "float32 masters of the weights");
+  for (std::size_t i = 0; i < masters.size(); ++i) {
+    *masters[i] = own[i];
+  }
+  for (PartParameters& part : parts_) {
+    if (tied(part)) {
+      part.stack_master = parts_.front().stack_master;
+    }
+  }
 }
 
 void Parameters::zero_gradients() {
@@ -188,8 +185,7 @@ std::vector<std::int64_t> stored_shape(const Matrix& matrix) {
                            : std::vector<std::int64_t>{rows, matrix.cols};
 }
 
-// Calls body(rows of the stored tensor, where they are among `some` of the matrix's own) for each
-// run.
+// Calls body(run, where it is among all of them one after the other) for each.
 template <typename Body>
 void for_runs(const std::vector<Interval>& stored, Body body) {
   std::int64_t own = 0;
@@ -199,6 +195,16 @@ void for_runs(const std::vector<Interval>& stored, Body body) {
   }
 }
 
+// Runs of `all` from or to `own`, which has them one after the other.
+void copy_runs(
+    const std::vector<Interval>& runs, const at::Tensor& own, const at::Tensor& all, bool store) {
+  for_runs(runs, [&](Interval there, Interval here) {
+    at::Tensor mine = own.narrow(0, here.begin, here.size());
+    at::Tensor its = all.narrow(0, there.begin, there.size());
+    (store ? its : mine).copy_(store ? mine : its);
+  });
+}
+
 // Rows of the matrix from or to the tensor that stores it.
 void copy_rows(
     const Matrix& matrix,
@@ -206,12 +212,7 @@ void copy_rows(
     const at::Tensor& own,
     const at::Tensor& stored,
     bool store) {
-  const at::Tensor all = matrix.transposed ? stored.t() : stored.flatten(1);
-  for_runs(matrix.stored(some), [&](Interval there, Interval here) {
-    at::Tensor mine = own.narrow(0, here.begin, here.size());
-    at::Tensor its = all.narrow(0, there.begin, there.size());
-    (store ? its : mine).copy_(store ? mine : its);
-  });
+  copy_runs(matrix.stored(some), own, matrix.transposed ? stored.t() : stored.flatten(1), store);
 }
 
 std::vector<std::int64_t> stored_shape(const Vector& vector) {
@@ -236,12 +237,7 @@ std::vector<Interval> stored_runs(const Vector& vector) {
 // The vector from or to the tensor that stores it.
 void copy_elements(
     const Vector& vector, const at::Tensor& own, const at::Tensor& stored, bool store) {
-  const at::Tensor all = stored.view({-1});
-  for_runs(stored_runs(vector), [&](Interval there, Interval here) {
-    at::Tensor mine = own.narrow(0, here.begin, here.size());
-    at::Tensor its = all.narrow(0, there.begin, there.size());
-    (store ? its : mine).copy_(store ? mine : its);
-  });
+  copy_runs(stored_runs(vector), own, stored.view({-1}), store);
 }
 
 // Which tensors that store several vectors are complete, as one vector after the other comes.
@@ -671,28 +667,18 @@ std::vector<WeightPiece> pieces(const Parameters& parameters) {
     }
     for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
       const Vector& vector = weights.vectors[v];
-      if (!vector.stored_at.empty()) {
-        for_runs(vector.stored_at, [&](Interval there, Interval here) {
-          all.push_back(
-              {.name = full_name(part, vector.name),
-               .shape = stored_shape(vector),
-               .rows = there,
-               .master = part.vector_masters[v],
-               .here = here,
-               .sizes = {there.size()}});
-        });
-        continue;
-      }
-      const bool table = vector.columns > 0;
-      const std::int64_t rows = table ? vector.size / vector.columns : vector.size;
-      all.push_back(
-          {.name = full_name(part, vector.name),
-           .shape = stored_shape(vector),
-           .rows = {vector.first, vector.first + rows},
-           .master = part.vector_masters[v],
-           .here = {0, vector.size},
-           .sizes = table ? std::vector<std::int64_t>{rows, vector.columns}
-                          : std::vector<std::int64_t>{rows}});
+      const std::int64_t columns = std::max<std::int64_t>(1, vector.columns);
+      for_runs(stored_runs(vector), [&](Interval there, Interval here) {
+        const Interval rows{there.begin / columns, there.end / columns};
+        all.push_back(
+            {.name = full_name(part, vector.name),
+             .shape = stored_shape(vector),
+             .rows = rows,
+             .master = part.vector_masters[v],
+             .here = here,
+             .sizes = vector.columns > 0 ? std::vector<std::int64_t>{rows.size(), vector.columns}
+                                         : std::vector<std::int64_t>{rows.size()}});
+      });
     }
   }
   return all;
@@ -749,14 +735,8 @@ void collect(
     for (std::size_t v = 0; first && v < vectors.size(); ++v) {
       const Vector& vector = weights.vectors[v];
       const std::string name = full_name(part, vector.name);
-      if (vector.stored_rows == 0) {
-        if (vector.stored_at.empty()) {
-          take(name, vectors[v].cpu());
-        } else {
-          const at::Tensor ordered = at::empty_like(vectors[v]);
-          copy_elements(vector, vectors[v], ordered, /*store=*/true);
-          take(name, ordered.cpu());
-        }
+      if (vector.stored_rows == 0 && vector.stored_at.empty()) {
+        take(name, vectors[v].cpu());
         continue;
       }
       at::Tensor& whole = begun[name];

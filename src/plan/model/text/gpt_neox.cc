@@ -63,7 +63,7 @@ WeightNames gpt_neox_names() {
   names.tokens = "gpt_neox.embed_in";
   names.last_norm = "gpt_neox.final_layer_norm";
   names.head = "embed_out";
-  names.fused_by_head = true;
+  names.fused = names.fused_by_head = true;
   return names;
 }
 

@@ -80,6 +80,11 @@ std::int64_t kv_heads_of(const Keys& keys, const TextShape& shape) {
   return takes ? keys.size(key) : keys.size_or_absent(key).value_or(shape.heads);
 }
 
+// What transformers takes for a pad_token_id that is left out; -1: none.
+std::int64_t absent_padding(const std::string& architecture) {
+  return architecture == "olmo2" ? 1 : architecture == "phi3" ? 32000 : -1;
+}
+
 TextShape read_llama(const Keys& keys, const std::string& architecture) {
   TextShape shape;
   shape.architecture = architecture;
@@ -109,11 +114,10 @@ TextShape read_llama(const Keys& keys, const std::string& architecture) {
   const bool olmo2 = architecture == "olmo2";
   const bool phi3 = architecture == "phi3";
   shape.norm_eps = keys.positive("rms_norm_eps", olmo2 || phi3 ? 1e-5 : shape.norm_eps);
-  if (phi3) {
-    read_rope(keys, shape, {.part = "partial_rotary_factor", .stretched = false});
-  } else {
-    read_rope(keys, shape);
-  }
+  read_rope(
+      keys,
+      shape,
+      phi3 ? RopeKeys{.part = "partial_rotary_factor", .stretched = false} : RopeKeys{});
   static_cast<void>(keys.name("hidden_act", "silu", {"silu", "swish"}));  // one function
   const bool bias = has_attention_bias(architecture) && keys.flag("attention_bias", false);
   shape.qkv_bias = bias || architecture == "qwen2";
@@ -124,7 +128,7 @@ TextShape read_llama(const Keys& keys, const std::string& architecture) {
   shape.tied = keys.flag("tie_word_embeddings", shape.tied);
   shape.causal = keys.flag("is_causal", shape.causal);
   shape.initializer_range = keys.positive("initializer_range", shape.initializer_range);
-  shape.padding_id = keys.padding_id(olmo2 ? 1 : phi3 ? 32000 : -1, shape.vocab);
+  shape.padding_id = keys.padding_id(absent_padding(architecture), shape.vocab);
   shape.attention_dropout = keys.probability("attention_dropout", 0.0);
   shape.residual_dropout = phi3 ? keys.probability("resid_pdrop", 0.0) : 0.0;
   shape.window = window_of(keys, shape);
@@ -168,7 +172,7 @@ json write_llama(const TextShape& shape) {
   }
   write_rope(shape, config);
   // Of some families leaving it out would say another.
-  if (shape.padding_id >= 0 || shape.architecture == "olmo2" || shape.architecture == "phi3") {
+  if (shape.padding_id >= 0 || absent_padding(shape.architecture) >= 0) {
     config["pad_token_id"] = padding_of(shape);
   }
   if (shape.max_positions != 0) {
@@ -211,7 +215,7 @@ WeightNames phi3_names() {
   WeightNames names = llama_names();
   names.q = names.k = names.v = "self_attn.qkv_proj";
   names.gate = names.up = "mlp.gate_up_proj";
-  names.fused = names.fused_mlp = true;
+  names.fused = true;
   return names;
 }
 
@@ -219,7 +223,8 @@ TextFamily family(
     const std::string& model_type,
     const std::string& architecture,
     TextShape (*reader)(const Keys& keys),
-    json sizes) {
+    json sizes,
+    WeightNames names = llama_names()) {
   TextFamily family{
       .model_type = model_type,
       .architecture = architecture,
@@ -253,7 +258,7 @@ TextFamily family(
       .sizes = std::move(sizes),
       .read = reader,
       .write = write_llama,
-      .names = llama_names()};
+      .names = std::move(names)};
   if (has_attention_bias(model_type)) {
     family.read_keys.emplace_back("attention_bias");
   }
@@ -288,7 +293,7 @@ std::vector<TextFamily> llama_families() {
         all.update(others);
         return all;
       };
-  std::vector<TextFamily> all = {
+  return {
       family(
           "llama",
           "LlamaForCausalLM",
@@ -313,15 +318,14 @@ std::vector<TextFamily> llama_families() {
           "olmo2",
           "Olmo2ForCausalLM",
           [](const Keys& keys) { return read_llama(keys, "olmo2"); },
-          sizes(11008, 50304, 2048, json::object())),
+          sizes(11008, 50304, 2048, json::object()),
+          olmo2_names()),
       family(
           "phi3",
           "Phi3ForCausalLM",
           [](const Keys& keys) { return read_llama(keys, "phi3"); },
-          sizes(8192, 32064, 4096, {{"hidden_size", 3072}}))};
-  all[4].names = olmo2_names();
-  all[5].names = phi3_names();
-  return all;
+          sizes(8192, 32064, 4096, {{"hidden_size", 3072}}),
+          phi3_names())};
 }
 
 }  // namespace paradyse

@@ -62,7 +62,7 @@ void place_heads(PartWeights& part, const TextShape& model) {
   for (std::size_t m = 0; m < 3; ++m) {
     Matrix& matrix = part.matrices[m];
     const std::int64_t heads = m == 0 ? model.heads : model.kv_heads;
-    if (names.fused || names.fused_by_head) {
+    if (names.fused) {
       matrix.stored_rows = (model.heads + 2 * model.kv_heads) * D;
     }
     Piece rows = rows_of_heads(model, heads, first, names.fused_by_head ? 3 * D : D, m < 2);
@@ -77,7 +77,7 @@ void place_heads(PartWeights& part, const TextShape& model) {
 
 void add_qkv_bias(PartWeights& part, const TextShape& model) {
   const WeightNames& names = weight_names(model);
-  if (!names.fused && !names.fused_by_head) {
+  if (!names.fused) {
     for (std::size_t m = 0; m < 3; ++m) {
       const Matrix& matrix = part.matrices[m];
       const std::string& name = m == 0 ? names.q : m == 1 ? names.k : names.v;
@@ -141,7 +141,7 @@ PartWeights mlp_weights(const TextShape& model, int domain) {
   const Named up{"up", names.up};
   for (const auto& [own, name] : model.gated() ? std::vector{gate, up} : std::vector{up}) {
     part.matrices.push_back(matrix(own, name, width, model.hidden, Side::input, names.input_first));
-    if (names.fused_mlp) {
+    if (names.gate == names.up) {  // one tensor has both
       part.matrices.back().stored_rows = 2 * model.ffn;
       part.matrices.back().first = part.matrices.size() > 1 ? model.ffn : 0;
     }

@@ -33,7 +33,6 @@ struct WeightNames {
   std::string head_bias;       // whole: it is no ".bias" of the head
   bool fused = false;          // q, k and v are one tensor
   bool fused_by_head = false;  // and in it those of each head stand together
-  bool fused_mlp = false;      // gate and up are one tensor
   bool input_first = false;    // matrices are stored [in, out], not [out, in]
 };
 

@@ -25,10 +25,12 @@ std::string too_many_groups(std::int64_t groups, const Task& task) {
                    std::to_string(task.shape().kv_heads) + " key/value heads";
 }
 
+std::int64_t most_groups(const Task& task) {
+  return task.shape().qk_norm_wide ? 1 : task.shape().kv_heads;
+}
+
 std::int64_t default_groups(const Task& task) {
-  return task.shape().qk_norm_wide
-             ? 1
-             : std::min<std::int64_t>(task.documents.ranks(), task.shape().kv_heads);
+  return std::min<std::int64_t>(task.documents.ranks(), most_groups(task));
 }
 
 // From the fewest collectives to the least room.
@@ -36,7 +38,7 @@ std::vector<std::int64_t> other_groups(const Task& task) {
   std::vector<std::int64_t> others;
   for (const std::int64_t groups :
        {std::int64_t{1}, 2 * default_groups(task), task.shape().kv_heads}) {
-    if (too_many_groups(groups, task).empty() && groups != default_groups(task) &&
+    if (groups <= most_groups(task) && groups != default_groups(task) &&
         std::ranges::find(others, groups) == others.end()) {
       others.push_back(groups);
     }
