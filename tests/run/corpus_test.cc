@@ -1,8 +1,6 @@
 // Corpora of token files, blends, and what is held out.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <map>
 #include <set>
 #include <stdexcept>
 
@@ -17,7 +15,6 @@
 #include "src/run/data/draws.h"
 #include "src/run/train/dataset.h"
 #include "tests/support/corpora.h"
-#include "tests/support/folder.h"
 #include "tests/support/token_files.h"
 
 namespace paradyse {
@@ -27,42 +24,19 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 
-class CorpusTest : public testing::Test {
+class CorpusTest : public test::DataTest {
  protected:
-  [[nodiscard]] fs::path at(const std::string& name) const { return folder_ / name; }
-
-  void write_file(const std::string& name, const std::string& bytes) const {
-    fs::create_directories(at(name).parent_path());
-    test::write_bytes(at(name), bytes);
-  }
-
-  [[nodiscard]] DataOptions options(const std::vector<std::string>& names) const {
-    DataOptions options;
-    for (const std::string& name : names) {
-      options.paths.push_back(at(name));
-    }
-    return options;
-  }
-
-  template <typename... Parts>
-  void expect_refused(const DataOptions& options, const Parts&... parts) const {
-    EXPECT_THAT(
-        [&] { (void)read_corpus(options); },
-        testing::ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(parts)...)));
-  }
-
   // A prepared folder of two shards, with labels in the second.
   void write_prepared(const std::string& name, const nlohmann::json& more = {}) const {
-    fs::create_directories(at(name));
-    test::write_megatron<std::uint16_t>(at(name) / "00000", {{1, 2, 3}, {4, 5}}, 8);
-    test::write_megatron<std::uint16_t>(at(name) / "00001", {{6, 7, 8, 9}}, 8);
-    test::write_megatron<std::uint8_t>(at(name) / "00001.labels", {{0, 0, 1, 1}}, 1);
+    fs::create_directories(path(name));
+    test::write_megatron<std::uint16_t>(path(name) / "00000", {{1, 2, 3}, {4, 5}}, 8);
+    test::write_megatron<std::uint16_t>(path(name) / "00001", {{6, 7, 8, 9}}, 8);
+    test::write_megatron<std::uint8_t>(path(name) / "00001.labels", {{0, 0, 1, 1}}, 1);
     std::string sources;
     test::put(sources, std::uint64_t{1});
     test::put(sources, std::uint64_t{12});
-    test::write_bytes(at(name) / "00001.sources.bin", sources);
+    test::write_bytes(path(name) / "00001.sources.bin", sources);
     nlohmann::json data = {
         {"format", "paradyse-data"},
         {"version", 1},
@@ -80,20 +54,17 @@ class CorpusTest : public testing::Test {
     if (!more.is_null()) {
       data.merge_patch(more);
     }
-    test::write_bytes(at(name) / "data.json", data.dump());
+    test::write_bytes(path(name) / "data.json", data.dump());
   }
-
- private:
-  test::Folder folder_;
 };
 
 TEST_F(CorpusTest, TokenFilesAreDocumentsByAnyOfTheirNames) {
-  test::write_megatron<std::int32_t>(at("a"), {{1, 2, 3}, {}, {4, 5}}, 4);
+  test::write_megatron<std::int32_t>(path("a"), {{1, 2, 3}, {}, {4, 5}}, 4);
   for (const char* const name : {"a", "a.bin", "a.idx"}) {
     const Corpus corpus = read_corpus(options({name}));
     EXPECT_THAT(documents_of(corpus), ElementsAre(ElementsAre(1, 2, 3), ElementsAre(4, 5))) << name;
     EXPECT_FALSE(corpus.labelled());
-    EXPECT_EQ(corpus.name(1), at("a.bin").string() + ", document 2");
+    EXPECT_EQ(corpus.name(1), path("a.bin").string() + ", document 2");
     EXPECT_EQ(corpus.counts.skipped_short, 1);
     EXPECT_EQ(corpus.counts.labels, 3);
     EXPECT_THAT(
@@ -103,7 +74,7 @@ TEST_F(CorpusTest, TokenFilesAreDocumentsByAnyOfTheirNames) {
   write_file("d/notes", "no document");
   write_file("d/z.txt", "abc");
   write_file("d/l.bin", test::llmc_file<std::uint16_t>(20240520, 1, {50256, 7, 50256, 8}));
-  test::write_megatron<std::int32_t>(at("d/m"), {{1}}, 4);
+  test::write_megatron<std::int32_t>(path("d/m"), {{1}}, 4);
   write_file("d/other.bin", std::string("ab\0cd", 5));
   DataOptions folder = options({"d"});
   folder.vocab = 50257;
@@ -130,7 +101,7 @@ TEST_F(CorpusTest, LimitsAreThoseOfLines) {
     lines += nlohmann::json{{"tokens", document}}.dump() + "\n";
   }
   write_file("a.jsonl", lines);
-  test::write_megatron<std::uint16_t>(at("a"), documents, 8);
+  test::write_megatron<std::uint16_t>(path("a"), documents, 8);
   for (const TooLong too_long : {TooLong::cut, TooLong::skip, TooLong::split}) {
     for (const std::int64_t least : {0, 1, 4}) {
       for (const std::int64_t most : {0, 4, 5, 11}) {
@@ -139,7 +110,7 @@ TEST_F(CorpusTest, LimitsAreThoseOfLines) {
         of_lines.min_tokens = least;
         of_lines.max_tokens = most;
         DataOptions of_tokens = of_lines;
-        of_tokens.paths = {at("a.bin")};
+        of_tokens.paths = {path("a.bin")};
         const Corpus wanted = read_corpus(of_lines);
         const Corpus found = read_corpus(of_tokens);
         EXPECT_EQ(documents_of(found), documents_of(wanted));
@@ -157,22 +128,22 @@ TEST_F(CorpusTest, LimitsAreThoseOfLines) {
 }
 
 TEST_F(CorpusTest, LabelsBesideTokens) {
-  test::write_megatron<std::uint16_t>(at("a"), {{1, 2, 3}, {4, 5}}, 8);
-  test::write_megatron<std::uint8_t>(at("a.labels"), {{0, 1, 0}, {1, 1}}, 1);
+  test::write_megatron<std::uint16_t>(path("a"), {{1, 2, 3}, {4, 5}}, 8);
+  test::write_megatron<std::uint8_t>(path("a.labels"), {{0, 1, 0}, {1, 1}}, 1);
   const Corpus corpus = read_corpus(options({"a"}));
   EXPECT_THAT(
       labels_of(corpus), ElementsAre(ElementsAre(kNoLabel, 2, kNoLabel), ElementsAre(4, 5)));
   EXPECT_EQ(corpus.scored(0), 1);
   EXPECT_EQ(corpus.scored(1), 1);
   EXPECT_TRUE(json_of(corpus.counts)["labels"].is_null());  // nobody has counted them
-  test::write_megatron<std::uint8_t>(at("a.labels"), {{0, 1, 2}, {1, 1}}, 1);
+  test::write_megatron<std::uint8_t>(path("a.labels"), {{0, 1, 2}, {1, 1}}, 1);
   EXPECT_THAT(
       [&] { labels_of(read_corpus(options({"a"}))); },
       testing::ThrowsMessage<std::runtime_error>(
           AllOf(HasSubstr("a.bin, document 0: its labels"), HasSubstr("token 2 is 2"))));
-  test::write_megatron<std::uint8_t>(at("a.labels"), {{0, 1}, {1, 1}}, 1);
+  test::write_megatron<std::uint8_t>(path("a.labels"), {{0, 1}, {1, 1}}, 1);
   expect_refused(options({"a"}), "a.labels.bin", "2 labels of document 0, which has 3 tokens");
-  test::write_megatron<std::uint8_t>(at("a.labels"), {{0, 1, 1}}, 1);
+  test::write_megatron<std::uint8_t>(path("a.labels"), {{0, 1, 1}}, 1);
   expect_refused(options({"a"}), "labels of 1 documents", "a.bin has 2");
   DataOptions masked = options({"a"});
   masked.labels = true;
@@ -191,7 +162,7 @@ TEST_F(CorpusTest, PreparedFolders) {
   EXPECT_THAT(corpus.name(2), AllOf(HasSubstr("b.jsonl:12 ("), HasSubstr("00001.bin, document 0")));
   // Below a folder, too.
   write_file("d/a.jsonl", R"({"tokens": [9]})");
-  fs::rename(at("p"), at("d/p"));
+  fs::rename(path("p"), path("d/p"));
   EXPECT_EQ(read_corpus(options({"d"})).counts.documents, 4);
   EXPECT_EQ(read_corpus(options({"d"})).counts.token_files, 2);
 
@@ -200,20 +171,23 @@ TEST_F(CorpusTest, PreparedFolders) {
     return options({"q"});
   };
   DataOptions other = with({});
-  other.tokenizer_sha256 = "abcd";
-  expect_refused(other, "another tokenizer (mine, SHA-256 abc)", "SHA-256 abcd");
-  other.tokenizer_sha256 = "abc";
+  write_file("model/tokenizer.json", "{}");
+  const std::string models = sha256_hex("{}");
+  other.tokenizer_folder = path("model");
+  expect_refused(other, "another tokenizer (mine, SHA-256 abc)", "SHA-256 " + models.substr(0, 16));
+  other = with({{"tokenizer", {{"name", "mine"}, {"sha256", models}}}});
+  other.tokenizer_folder = path("model");
   EXPECT_EQ(read_corpus(other).counts.documents, 3);
   other = with({{"tokenizer", nullptr}});
-  other.tokenizer_sha256 = "abcd";
+  other.tokenizer_folder = path("model");
   EXPECT_EQ(read_corpus(other).counts.documents, 3);
   expect_refused(with({{"vocab_size", 257}}), "a tokenizer of 257 ids, but the model has 256");
   expect_refused(with({{"version", 2}}), "data.json", "version");
   expect_refused(with({{"shards", 5}}), "data.json", "shards");
-  test::write_bytes(at("q/data.json"), R"({"format": "paradyse-data", "version": 1, "sha)");
+  test::write_bytes(path("q/data.json"), R"({"format": "paradyse-data", "version": 1, "sha)");
   expect_refused(options({"q"}), "data.json", "JSON");
-  test::write_bytes(at("q/data.json"), R"({"tokens": [1, 2]})");  // anybody's
-  fs::remove(at("q/00001.sources.bin"));
+  test::write_bytes(path("q/data.json"), R"({"tokens": [1, 2]})");  // anybody's
+  fs::remove(path("q/00001.sources.bin"));
   EXPECT_EQ(read_corpus(options({"q"})).counts.documents, 4);
   expect_refused(
       with(
@@ -248,12 +222,12 @@ TEST_F(CorpusTest, PreparedFolders) {
               {"sha256", ""}}}}}),
       "has no 00000.labels.bin",
       "says that 2 labels of 5 tokens count");
-  fs::remove(at("q/data.json"));
+  fs::remove(path("q/data.json"));
   expect_refused(options({"q"}), "without its data.json", "not finished");
 }
 
 TEST_F(CorpusTest, AnIdOutsideTheVocabularyIsNamedWhenItIsRead) {
-  test::write_megatron<std::uint16_t>(at("a"), {{1, 2}, {3, 300}}, 8);
+  test::write_megatron<std::uint16_t>(path("a"), {{1, 2}, {3, 300}}, 8);
   const Corpus corpus = read_corpus(options({"a"}));
   EXPECT_THAT(corpus.document(0).tokens, ElementsAre(1, 2));
   EXPECT_THAT(
@@ -271,12 +245,12 @@ TEST_F(CorpusTest, FilesThatWereChangedAreRefused) {
     const Corpus corpus = read_corpus(options({name}));
     const std::vector<Tokens> before = documents_of(corpus);
     EXPECT_EQ(documents_of(corpus), before);
-    fs::resize_file(at(name), 2);
+    fs::resize_file(path(name), 2);
     EXPECT_THAT(
         [&] { (void)corpus.document(0); },
         testing::ThrowsMessage<std::runtime_error>(
             AllOf(HasSubstr(name), HasSubstr("has 2 bytes, but had"), HasSubstr("restore it"))));
-    fs::remove(at(name));
+    fs::remove(path(name));
     EXPECT_THAT(
         [&] { (void)corpus.document(0); },
         testing::ThrowsMessage<std::runtime_error>(HasSubstr("cannot be read")));
@@ -287,11 +261,11 @@ TEST_F(CorpusTest, FingerprintsTellCorporaApart) {
   write_prepared("p");
   std::set<std::string> all = {read_corpus(options({"p"})).fingerprint()};
   EXPECT_TRUE(all.contains(read_corpus(options({"p"})).fingerprint()));
-  fs::rename(at("p"), at("elsewhere"));
+  fs::rename(path("p"), path("elsewhere"));
   EXPECT_TRUE(all.contains(read_corpus(options({"elsewhere"})).fingerprint()));
-  test::write_megatron<std::uint16_t>(at("elsewhere/00000"), {{1, 2, 4}, {4, 5}}, 8);
+  test::write_megatron<std::uint16_t>(path("elsewhere/00000"), {{1, 2, 4}, {4, 5}}, 8);
   EXPECT_TRUE(all.insert(read_corpus(options({"elsewhere"})).fingerprint()).second);
-  test::write_megatron<std::uint8_t>(at("elsewhere/00001.labels"), {{0, 1, 1, 1}}, 1);
+  test::write_megatron<std::uint8_t>(path("elsewhere/00001.labels"), {{0, 1, 1, 1}}, 1);
   EXPECT_TRUE(all.insert(read_corpus(options({"elsewhere"})).fingerprint()).second);
   // Of lines and text as ever: what checkpoints of earlier versions have is still true.
   write_file("a.jsonl", "{\"tokens\": [1, 2]}\n{\"tokens\": [3]}\n");
@@ -440,8 +414,8 @@ TEST_F(CorpusTest, PiecesOfADocumentAreHeldOutTogether) {
 
 // The blend of what is left is still by path.
 TEST_F(CorpusTest, ABlendOfWhatIsLeft) {
-  test::write_megatron<std::uint16_t>(at("a"), std::vector<Tokens>(30, Tokens{1, 2}), 8);
-  test::write_megatron<std::uint16_t>(at("b"), std::vector<Tokens>(20, Tokens{3, 4}), 8);
+  test::write_megatron<std::uint16_t>(path("a"), std::vector<Tokens>(30, Tokens{1, 2}), 8);
+  test::write_megatron<std::uint16_t>(path("b"), std::vector<Tokens>(20, Tokens{3, 4}), 8);
   Dataset all(read_corpus(options({"a", "b"})));
   EXPECT_THAT(all.blend({1, 2}).ends, ElementsAre(30, 50));
   const Dataset held = all.hold_out(0.2, 1);

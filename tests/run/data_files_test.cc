@@ -1,5 +1,4 @@
 // Which files of a folder, a list or a pattern are taken, and what is told of the others.
-#include <fstream>
 #include <stdexcept>
 
 #include <gmock/gmock.h>
@@ -15,7 +14,6 @@
 #include "src/run/data/tokenizer_files.h"
 #include "src/run/train/run_inputs.h"
 #include "tests/support/corpora.h"
-#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
@@ -27,24 +25,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// Every test has a folder of its own.
-class DataFilesTest : public testing::Test {
+class DataFilesTest : public test::DataTest {
  protected:
-  [[nodiscard]] fs::path path(const std::string& name) const { return folder_ / name; }
-
-  void write_file(const std::string& name, const std::string& bytes) const {
-    fs::create_directories(path(name).parent_path());
-    std::ofstream(path(name), std::ios::binary) << bytes;
-  }
-
-  [[nodiscard]] DataOptions options(const std::vector<std::string>& names) const {
-    DataOptions options;
-    for (const std::string& name : names) {
-      options.paths.push_back(path(name));
-    }
-    return options;
-  }
-
   // The documents of these paths, as text; ids below 10 as digits.
   [[nodiscard]] std::vector<std::string> documents(const std::vector<std::string>& names) const {
     return texts(read_corpus(options(names)));
@@ -63,13 +45,8 @@ class DataFilesTest : public testing::Test {
 
   template <class... Parts>
   void expect_refused(const std::vector<std::string>& names, const Parts&... parts) const {
-    EXPECT_THAT(
-        [&] { (void)read_corpus(options(names)); },
-        testing::ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(parts)...)));
+    DataTest::expect_refused(options(names), parts...);
   }
-
- private:
-  test::Folder folder_;
 };
 
 std::string files_left_out(const Corpus& corpus) {

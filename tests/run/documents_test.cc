@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -10,44 +9,26 @@
 
 #include "paradyse/run/data.h"
 #include "tests/support/corpora.h"
-#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Every test has a folder of its own.
-class Documents : public testing::Test {
+class Documents : public test::DataTest {
  protected:
-  [[nodiscard]] fs::path path(const std::string& name) const { return folder_ / name; }
-
-  void write_file(const std::string& name, const std::string& bytes) const {
-    fs::create_directories(path(name).parent_path());
-    std::ofstream(path(name), std::ios::binary) << bytes;
-  }
-
   [[nodiscard]] DataOptions options(const std::string& name) const {
-    DataOptions options;
-    options.paths = {path(name)};
-    return options;
+    return DataTest::options({name});
   }
 
- private:
-  test::Folder folder_;
+  template <class... Parts>
+  static void expect_refused(const DataOptions& options, const Parts&... parts) {
+    DataTest::expect_refused(options, options.paths.front().string(), parts...);
+  }
 };
-
-template <class... Parts>
-void expect_refused(const DataOptions& options, const Parts&... parts) {
-  EXPECT_THAT(
-      [&] { (void)read_corpus(options); },
-      testing::ThrowsMessage<std::runtime_error>(
-          AllOf(HasSubstr(options.paths.front().string()), HasSubstr(parts)...)));
-}
 
 TEST_F(Documents, AFolderGivesItsFilesSortedByPath) {
   write_file("d/b.txt", "B\n");

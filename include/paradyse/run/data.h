@@ -40,8 +40,8 @@ struct DataOptions {
   std::int64_t window = 0;         // max_position_embeddings: longer documents are counted; 0: none
   // A file of the model's tokenizer: text, whose tokens are bytes, is refused.  "": it is taken.
   std::string tokenizer = {};
-  // Of the model's tokenizer (tokenizer_sha256()), which prepared folders name; "": unknown.
-  std::string tokenizer_sha256 = {};
+  // The folder of the model's tokenizer, which prepared folders name; "": none.
+  std::filesystem::path tokenizer_folder = {};
   std::optional<std::int32_t> end_id = std::nullopt;  // put after each text
 };
 
@@ -103,8 +103,9 @@ class Corpus {
   // The document, read from its file.  Throws std::runtime_error naming it: a file that was changed
   // or is gone since the corpus was read, and a token that is none of the vocabulary's.
   [[nodiscard]] Document document(std::int64_t document) const;
-  // Its labels that a token is scored against.  Throws likewise.
+  // Its labels that a token is scored against; of one that was read already.  Throws likewise.
   [[nodiscard]] std::int64_t scored(std::int64_t document) const;
+  [[nodiscard]] std::int64_t scored(const Document& read) const;
   // File, or file:line: for messages.
   [[nodiscard]] std::string name(std::int64_t document) const;
   // A number by which a document is known whatever other files there are: of the name of its file

@@ -42,7 +42,7 @@ class IndexedTokens {
       const std::string& where,
       std::span<std::int32_t> ids) const;
 
-  // The index, and of the .bin its size and some of its pages (sampled_pages()).
+  // The index, and of the .bin its size and some of its pages (add_sampled_pages()).
   void add_to(Xxh64& hash) const;
 
  private:

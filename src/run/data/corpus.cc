@@ -214,7 +214,10 @@ class CorpusReader {
     const PreparedFolder::Shard* shard = nullptr;
     std::shared_ptr<const std::vector<std::string>> sources;
     if (file.prepared != nullptr) {
-      expect_made_for(*file.prepared, *options_);
+      if (file.prepared != folder_) {  // its shards come one after the other
+        folder_ = file.prepared;
+        expect_made_for(*folder_, *options_);
+      }
       shard = &file.prepared->shards[file.shard];
       contents.add(shard->sha256);
       sources = {file.prepared, &file.prepared->sources};
@@ -222,9 +225,8 @@ class CorpusReader {
     std::unique_ptr<DocumentFile> documents =
         token_file(file.path, options_, std::move(sources), contents);
     const bool labelled = documents->size() > 0 && documents->labelled(0);
-    const std::int64_t first = options_->labels ? 0 : 1;
     const auto labels_of = [&](Interval tokens) {
-      return std::max<std::int64_t>(0, tokens.size() - first);
+      return scored_labels(tokens.size(), options_->labels);
     };
     std::int64_t tokens = 0;
     for (; document_ < documents->size(); ++document_) {
@@ -308,13 +310,11 @@ class CorpusReader {
   }
 
   [[nodiscard]] std::int64_t scored(const Document& document, Interval tokens) const {
-    const std::int64_t first = std::min(tokens.size(), std::int64_t{options_->labels ? 0 : 1});
-    if (!document.labels) {
-      return tokens.size() - first;
-    }
-    const auto labels =
-        std::span(*document.labels).subspan(idx(tokens.begin + first), idx(tokens.size() - first));
-    return std::ranges::count_if(labels, [](std::int32_t label) { return label != kNoLabel; });
+    return document.labels
+               ? scored_labels(
+                     std::span(*document.labels).subspan(idx(tokens.begin), idx(tokens.size())),
+                     options_->labels)
+               : scored_labels(tokens.size(), options_->labels);
   }
 
   void keep(Interval piece, std::int64_t labels) {
@@ -330,6 +330,7 @@ class CorpusReader {
   DataCounts counts_;
   UnusedKeys unused_;
   ContentHash hash_;
+  std::shared_ptr<const PreparedFolder> folder_;  // of the last shard
   // of the file that is read
   KeptPieces pieces_;
   std::int64_t document_ = 0;
@@ -366,10 +367,14 @@ Document Corpus::document(std::int64_t document) const {
 std::int64_t Corpus::scored(std::int64_t document) const {
   const Contents::Place place = contents_->place(document);
   if (place.file.documents->labelled(place.document)) {
-    return scored_labels(
-        place.file.documents->read(place.document, place.tokens), contents_->masked_lm);
+    return scored(place.file.documents->read(place.document, place.tokens));
   }
-  return std::max<std::int64_t>(0, place.tokens.size() - (contents_->masked_lm ? 0 : 1));
+  return scored_labels(place.tokens.size(), contents_->masked_lm);
+}
+
+std::int64_t Corpus::scored(const Document& read) const {
+  return read.labels ? scored_labels(*read.labels, contents_->masked_lm)
+                     : scored_labels(std::ssize(read.tokens), contents_->masked_lm);
 }
 
 std::string Corpus::name(std::int64_t document) const {

@@ -142,22 +142,20 @@ bool holds_tokens(const fs::path& bin) {
   return magic == "MMIDIDX";
 }
 
+// X.bin of X.idx, X.labels.bin, ...
+fs::path bin_of(fs::path path) {
+  path.replace_extension();
+  if (const std::string kind = ending(path); kind == ".labels" || kind == ".sources") {
+    path.replace_extension();
+  }
+  return path += ".bin";
+}
+
 // Whether a file says something of the ids of another: X.idx, X.labels.bin, ... of X.bin.
 bool is_beside_tokens(const fs::path& path) {
   const std::string end = ending(path);
-  if (end != ".bin" && end != ".idx") {
-    return false;
-  }
-  fs::path bin = path;
-  bin.replace_extension();  // X, or X.labels
-  std::string kind = ending(bin);
-  if (kind == ".labels" || kind == ".sources") {
-    bin.replace_extension();
-  } else if (end == ".bin") {
-    return false;
-  }
-  bin += ".bin";
-  return holds_tokens(bin);
+  const fs::path bin = bin_of(path);
+  return (end == ".idx" || (end == ".bin" && bin.stem() != path.stem())) && holds_tokens(bin);
 }
 
 // What a .json file holds.
@@ -378,16 +376,15 @@ class Finder {
         if (path.stem().extension() == ".sources" && !shards_.contains(bin_of(path))) {
           refuse(
               path.parent_path(),
-              "is a folder of paradyse-data without its data.json: it is not finished; run "
-              "paradyse-data to its end");
+              is_prepared(path.parent_path())
+                  ? "is a folder of paradyse-data; give the folder, not its files"
+                  : "is a folder of paradyse-data without its data.json: it is not finished; run "
+                    "paradyse-data to its end");
         }
         continue;
       }
       DataFile file{
-          .path = path,
-          .holds = is_lines(end) ? Holds::lines : Holds::text,
-          .text = end == ".txt",
-          .below = {}};
+          .path = path, .holds = is_lines(end) ? Holds::lines : Holds::text, .text = end == ".txt"};
       if (holds_tokens(path)) {
         file = tokens_at(path);
       } else if (end == ".json") {
@@ -434,7 +431,7 @@ class Finder {
     if (end == ".json" && regular) {
       switch (json_kind(path)) {
         case Json::documents:
-          found_.files.push_back({.path = path, .holds = Holds::lines, .below = {}});
+          found_.files.push_back({.path = path, .holds = Holds::lines});
           return;
         case Json::list_of_documents:
           refuse_list(path);
@@ -447,10 +444,7 @@ class Finder {
     }
     const bool shard = regular && end != ".txt" && json_kind(path) == Json::documents;
     found_.files.push_back(
-        {.path = path,
-         .holds = is_lines(end) || shard ? Holds::lines : Holds::text,
-         .text = true,
-         .below = {}});
+        {.path = path, .holds = is_lines(end) || shard ? Holds::lines : Holds::text, .text = true});
   }
 
   void take_pattern(const fs::path& pattern) {
@@ -492,17 +486,8 @@ class Finder {
     take_sorted(std::move(files));
   }
 
-  // X.bin of X.idx, X.labels.bin, ...
-  static fs::path bin_of(fs::path path) {
-    path.replace_extension();
-    if (const std::string kind = ending(path); kind == ".labels" || kind == ".sources") {
-      path.replace_extension();
-    }
-    return path += ".bin";
-  }
-
   [[nodiscard]] DataFile tokens_at(const fs::path& path) const {
-    DataFile file{.path = path, .holds = Holds::tokens, .below = {}};
+    DataFile file{.path = path, .holds = Holds::tokens};
     if (const auto shard = shards_.find(path); shard != shards_.end()) {
       std::tie(file.prepared, file.shard) = shard->second;
     }

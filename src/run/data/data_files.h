@@ -26,9 +26,9 @@ enum class Holds { text, lines, tokens };  // one document; one a line; ids (tok
 struct DataFile {
   std::filesystem::path path;
   Holds holds = Holds::text;
-  bool text = false;      // surely meant as text: given by its own name, or .txt
-  std::string below;      // its name below the path that was given
-  std::size_t given = 0;  // the number of that path
+  bool text = false;       // surely meant as text: given by its own name, or .txt
+  std::string below = {};  // its name below the path that was given
+  std::size_t given = 0;   // the number of that path
   // Of a shard of a prepared folder.
   std::shared_ptr<const PreparedFolder> prepared = {};
   std::size_t shard = 0;

@@ -2,10 +2,12 @@
 // One class for each kind of file; corpus.cc makes a corpus of them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,7 +71,15 @@ std::unique_ptr<DocumentFile> token_file(
     std::shared_ptr<const std::vector<std::string>> sources,
     Xxh64& contents);
 
-// Labels by which a token is scored: of the first none, but of a masked language model.
-std::int64_t scored_labels(const Document& document, bool masked_lm);
+// Labels by which a token is scored, where all count, and of these: the first is none, but of a
+// masked language model.
+inline std::int64_t scored_labels(std::int64_t tokens, bool masked_lm) {
+  return std::max<std::int64_t>(0, tokens - (masked_lm ? 0 : 1));
+}
+inline std::int64_t scored_labels(std::span<const std::int32_t> labels, bool masked_lm) {
+  return std::ranges::count_if(
+      labels.subspan(masked_lm || labels.empty() ? 0 : 1),
+      [](std::int32_t label) { return label >= 0; });
+}
 
 }  // namespace paradyse

@@ -50,7 +50,7 @@ Draws::Draws(
         fmt::format("data.path has {} documents; at most 2^32 - 1 can be drawn from", documents));
   }
   if (blend.weights.empty()) {
-    paths_.push_back({.documents = {0, documents}, .random = std::mt19937_64(seed), .epoch = {}});
+    paths_.push_back({.documents = {0, documents}, .random = std::mt19937_64(seed)});
     return;
   }
   if (blend.weights.size() != blend.ends.size()) {
@@ -70,8 +70,7 @@ Draws::Draws(
     paths_.push_back(
         {.documents = {begin, blend.ends[k]},
          .weight = blend.weights[k],
-         .random = std::mt19937_64(seed_of_path(seed, k)),
-         .epoch = {}});
+         .random = std::mt19937_64(seed_of_path(seed, k))});
     begin = blend.ends[k];
   }
 }

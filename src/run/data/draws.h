@@ -40,9 +40,9 @@ class Draws {
     Interval documents;
     double weight = 1;
     std::mt19937_64 random;
-    std::vector<std::uint32_t> epoch;  // by their number in it
-    std::size_t drawn = 0;             // of this epoch
-    double tokens = 0;                 // so far, by the weight
+    std::vector<std::uint32_t> epoch = {};  // by their number in it
+    std::size_t drawn = 0;                  // of this epoch
+    double tokens = 0;                      // so far, by the weight
   };
   void begin_epoch(Path& path) const;
 

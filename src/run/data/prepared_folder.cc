@@ -8,6 +8,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/refuse.h"
+#include "src/run/data/tokenizer_files.h"
 
 namespace paradyse {
 namespace {
@@ -88,8 +89,10 @@ void expect_made_for(const PreparedFolder& folder, const DataOptions& options) {
             folder.vocab_size,
             options.vocab));
   }
-  if (!folder.tokenizer_sha256.empty() && !options.tokenizer_sha256.empty() &&
-      folder.tokenizer_sha256 != options.tokenizer_sha256) {
+  const std::string models = folder.tokenizer_sha256.empty() || options.tokenizer_folder.empty()
+                                 ? ""
+                                 : tokenizer_sha256(options.tokenizer_folder);
+  if (!models.empty() && folder.tokenizer_sha256 != models) {
     refuse(
         where,
         fmt::format(
@@ -97,7 +100,7 @@ void expect_made_for(const PreparedFolder& folder, const DataOptions& options) {
             "prepare the data with the model's tokenizer, or give the model that it was made for",
             folder.tokenizer.empty() ? "no name" : folder.tokenizer,
             folder.tokenizer_sha256.substr(0, 16),
-            options.tokenizer_sha256.substr(0, 16)));
+            models.substr(0, 16)));
   }
 }
 

@@ -210,14 +210,4 @@ std::unique_ptr<DocumentFile> text_file(
   return std::make_unique<TextFile>(path, file.state(), tokens, std::move(options));
 }
 
-std::int64_t scored_labels(const Document& document, bool masked_lm) {
-  const std::ptrdiff_t first = masked_lm || document.tokens.empty() ? 0 : 1;
-  if (!document.labels) {
-    return std::ssize(document.tokens) - first;
-  }
-  const Tokens& labels = *document.labels;
-  return std::count_if(
-      labels.begin() + first, labels.end(), [](std::int32_t label) { return label >= 0; });
-}
-
 }  // namespace paradyse

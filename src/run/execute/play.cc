@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/run/data/document_file.h"
 #include "src/run/execute/executor.h"
 #include "src/run/execute/session_state.h"
 #include "src/run/execute/trace.h"
@@ -110,8 +111,7 @@ std::int64_t predicted_tokens(const Batch& batch, const Model& model) {
   }
   const bool masked_lm = model.masked_lm;
   for (const TokenView of : batch.labels.empty() ? batch.documents : batch.labels) {
-    const std::ptrdiff_t unused = masked_lm || of.empty() ? 0 : 1;
-    count += std::count_if(of.begin() + unused, of.end(), [](auto label) { return label >= 0; });
+    count += scored_labels(of, masked_lm);
   }
   return count;
 }

@@ -165,7 +165,7 @@ void Dataset::keep(std::vector<std::int32_t> numbers) {
   for (std::int64_t i = 0; i < size(); ++i) {
     const std::int64_t tokens = length(i);
     counts.tokens += tokens;
-    counts.labels += std::max<std::int64_t>(0, tokens - 1);
+    counts.labels += counts.labels_counted && !samples_ ? corpus_.scored(number(i)) : 0;
     counts.beyond_window += counts.window > 0 && tokens > counts.window ? 1 : 0;
   }
 }
@@ -202,7 +202,7 @@ BatchItems::BatchItems(
     if (mine[i]) {
       read_[i] = corpus.document(document);
     }
-    *predicted_tokens_ += corpus.scored(document);
+    *predicted_tokens_ += mine[i] ? corpus.scored(read_[i]) : corpus.scored(document);
     documents_.emplace_back(read_[i].tokens);
     if (corpus.labelled()) {
       labels_.emplace_back(read_[i].labels ? TokenView(*read_[i].labels) : TokenView());

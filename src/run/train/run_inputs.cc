@@ -210,7 +210,7 @@ Corpus corpus_at(
   Corpus corpus = reading(
       [&] {
         options.tokenizer = data.bytes ? "" : tokenizer_file(folder);
-        options.tokenizer_sha256 = tokenizer_sha256(folder);
+        options.tokenizer_folder = folder;
         options.end_id = end_id(config, folder, model.vocab());
         return read_corpus(options);
       },
