@@ -6,9 +6,11 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from .chat import LOSSES
 from .container import replace_file
@@ -34,10 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
     found = command.parse_args(arguments)
     try:
         for line in found.run(found):
-            print(line)
+            print(line if "json" in found and found.json else fitted(line, sys.stdout))
         sys.stdout.flush()
     except Refused as error:
-        print(f"paradyse-data: {error}", file=sys.stderr)
+        print(fitted(f"paradyse-data: {error}", sys.stderr), file=sys.stderr)
         return 2
     except (Interrupted, KeyboardInterrupt) as error:
         again = shlex.join(["paradyse-data", *(sys.argv[1:] if arguments is None else arguments)])
@@ -50,6 +52,16 @@ def main(arguments: list[str] | None = None) -> int:
               "place", file=sys.stderr)
         return 2
     return 0
+
+
+def fitted(text: str, to: TextIO) -> str:
+    """In lines that fit where a terminal shows them."""
+    if not to.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(line if len(line) <= width else textwrap.fill(
+        line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n"))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -26,13 +26,13 @@ SHARD_TOKENS = 1 << 26  # of a prepared folder
 def convert(inputs: list[str], to: str, out: Path, vocab_size: int | None = None, drop_labels: bool = False,
             shard_tokens: int = SHARD_TOKENS) -> list[str]:
     """Writes `out`: a folder, a file, or the prefix of a pair.  Returns lines that say what is in it."""
-    tally, quiet = Tally(), Tally()
+    tally = Tally()
     written = [beside(out, ".bin"), beside(out, ".idx")] if to == "megatron" else [out]
     for path in written:
         if path.exists():
             refuse(path, "is there already; give another --out, or remove it")
     corpora = [opened_corpus(given, tally) for given in inputs]
-    vocabulary = vocab_size or vocabulary_of(corpora, [opened_corpus(given, quiet) for given in inputs], tally)
+    vocabulary = vocab_size or vocabulary_of(inputs, corpora, tally)
     out.parent.mkdir(parents=True, exist_ok=True)
     documents = checked(corpora, to, vocabulary, drop_labels, tally)
     if to == "prepared":
@@ -51,15 +51,15 @@ def convert(inputs: list[str], to: str, out: Path, vocab_size: int | None = None
             f"{number(tally.labels, 'label')}", *(f"  {line}" for line in tally.lines())]
 
 
-def vocabulary_of(corpora: list[Corpus], again: list[Corpus], tally: Tally) -> int:
+def vocabulary_of(inputs: list[str], corpora: list[Corpus], tally: Tally) -> int:
     """The largest of the inputs; of those that do not say it, by the ids that they have."""
     known = [corpus.vocab_size for corpus in corpora if corpus.vocab_size is not None]
-    unknown = [twin for corpus, twin in zip(corpora, again) if corpus.vocab_size is None]
+    unknown = [(given, corpus.name) for given, corpus in zip(inputs, corpora) if corpus.vocab_size is None]
     if not unknown:
         return max(known)
-    largest = max([*known, largest_id(unknown) + 1])
+    largest = max([*known, largest_id(opened_corpus(given, Tally()) for given, _ in unknown) + 1])
     tally.note(f"the vocabulary is taken to have {largest} ids, by the largest id (--vocab-size says another)",
-               unknown[0].name, len(unknown), "input")
+               unknown[0][1], len(unknown), "input")
     return largest
 
 

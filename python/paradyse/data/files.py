@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .folder import is_prepared
 from .refusal import refuse
-from .streams import inner_suffix, opened
+from .streams import UTF8_BOM, inner_suffix, opened
 from .tally import Tally
 
 LINES, PARQUET, FASTA, FASTQ, TEXT = "JSONL", "Parquet", "FASTA", "FASTQ", "text"
@@ -167,7 +167,7 @@ class Finder:
     def _sniffed(self, path: Path, strict: bool = True) -> str | None:
         with opened(path) as stream:
             head = stream.read(HEAD)
-            line = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+            line = head.removeprefix(UTF8_BOM).lstrip()
             if line.startswith(b"{"):
                 line = line.split(b"\n", 1)[0] + (stream.readline() if b"\n" not in line else b"")
         for magic, what in MAGIC.items():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .container import PARTIAL, Pair, PairWriter, beside, replace_file
 from .document import Document, Ids, Place, dtype_for, expect_ids
@@ -81,13 +82,13 @@ class Shard:
                                        or not np.array_equal(self.masks.lengths, self.ids.lengths)):
             refuse(beside(masks, ".idx"), f"does not have one byte for each token of {beside(prefix, '.idx').name}; the "
                    "two are not of one data set: write them anew")
-        self.sources: Ids | None = None
+        self.sources: npt.NDArray[np.uint64] | None = None
         sources = beside(prefix, ".sources.bin")
         if sources.exists():
             if sources.stat().st_size != 16 * len(self.ids):
                 refuse(sources, f"has {sources.stat().st_size} bytes; {len(self.ids)} documents take "
                        f"{16 * len(self.ids)}: it is damaged; prepare the data anew")
-            self.sources = np.fromfile(sources, "<u8").astype(np.int64).reshape(-1, 2)
+            self.sources = np.memmap(sources, "<u8", "r").reshape(-1, 2) if len(self.ids) else np.zeros((0, 2), "<u8")
 
     def __len__(self) -> int:
         return len(self.ids)

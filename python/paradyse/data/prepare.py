@@ -52,7 +52,7 @@ def prepare(options: Options, out: Path, processes: int = 1, load: Load = load) 
     with only_one(out):
         keep(plan, out)
         remove_partial(out)
-        missing = [number for number in range(len(plan.shards)) if finished(out, number, plan) is None]
+        missing = [number for number in range(len(plan.shards)) if finished(out, number) is None]
         progress = Progress(plan.bytes, sum(size_of(plan, number) for number in set(range(len(plan.shards))) - {*missing}))
         try:
             if processes == 1 or len(missing) < 2:
@@ -60,7 +60,7 @@ def prepare(options: Options, out: Path, processes: int = 1, load: Load = load) 
             else:
                 apart(plan, options, out, missing, min(processes, len(missing)), load, progress)
         except KeyboardInterrupt:
-            done = sum(finished(out, number, plan) is not None for number in range(len(plan.shards)))
+            done = sum(finished(out, number) is not None for number in range(len(plan.shards)))
             raise Interrupted(f"interrupted: {out} has {done} of {number_of(plan)}; the same command goes on") from None
         finally:
             remove_partial(out)  # of processes that were ended
@@ -91,7 +91,7 @@ def name_of(shard: int) -> str:
     return f"{shard:05}"
 
 
-def finished(out: Path, shard: int, plan: Plan) -> dict[str, Any] | None:
+def finished(out: Path, shard: int) -> dict[str, Any] | None:
     """The record of a finished shard."""
     path = out / WORK / f"{name_of(shard)}.json"
     if not path.is_file():
@@ -217,7 +217,7 @@ def finish(plan: Plan, options: Options, out: Path, tokenizer: Tokenizer, end_id
     tally, shards = Tally(), []
     tally.add(plan.tally)
     for shard in range(len(plan.shards)):
-        record = finished(out, shard, plan)
+        record = finished(out, shard)
         assert record is not None, f"shard {shard} was made, but its record is not there"
         tally.add(Tally.from_json(record["tally"]))
         if record["shard"] is not None:

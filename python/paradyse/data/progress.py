@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 
@@ -33,7 +34,8 @@ class Progress:
             self._line("")
 
     def _line(self, text: str) -> None:
-        print(f"\r\x1b[K{text[:100]}", end="", file=sys.stderr, flush=True)
+        width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be taken back
+        print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
 
 
 def clock(seconds: float) -> str:

@@ -16,7 +16,7 @@ from typing import IO, Any
 from .document import Place
 from .files import FASTA, FASTQ, LINES, PARQUET, DataFile
 from .refusal import need, refuse
-from .streams import UTF8_BOM, Decoder, opened
+from .streams import PACKED, UTF8_BOM, Decoder, opened
 from .tally import Tally
 
 WHOLE = -1  # the end of a unit that is a whole file
@@ -83,7 +83,7 @@ class Reader:
                 at, number = at + len(line), number + 1
 
     def _json_lines(self, unit: Unit, file: DataFile) -> Iterator[Record]:
-        packed = unit.end == WHOLE and file.path.lower().endswith((".gz", ".zst"))
+        packed = unit.end == WHOLE and file.path.lower().endswith(PACKED)
         for place, line in self._lines(unit, file):
             if line.strip():
                 yield Record(place, json_object(self._text(line, place), place), 0 if packed else len(line))
@@ -179,12 +179,12 @@ def units_of(source: int, file: DataFile, most: int) -> Iterator[Unit]:
     """Cuts a file into units of about `most` bytes."""
     path = Path(file.path)
     size = path.stat().st_size
-    packed = path.suffix.lower() in (".gz", ".zst")
+    packed = path.suffix.lower() in PACKED
     if file.kind == PARQUET:
         parquet = need("pyarrow.parquet", "pyarrow", "a Parquet file")
         try:
-            groups = [parquet.ParquetFile(path).metadata.row_group(i) for i in range(
-                parquet.ParquetFile(path).metadata.num_row_groups)]
+            metadata = parquet.read_metadata(path)
+            groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         except (OSError, need("pyarrow", "pyarrow", "a Parquet file").ArrowException) as error:
             refuse(path, f"cannot be read as Parquet ({str(error).splitlines()[0]}); fetch or write it again")
         row = 1

@@ -153,4 +153,3 @@ def digest(folder: str, chat_template: str | None = None) -> str:
                 found.update(path.read_bytes())
     found.update((chat_template or "").encode())
     return found.hexdigest()
-
