@@ -17,9 +17,8 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/wrapped_text.h"
-#include "src/plan/report/compared_json.h"
 #include "src/plan/report/run_report.h"
-#include "src/run/data/data_report.h"
+#include "src/run/train/summary_json.h"
 
 namespace paradyse::cli {
 namespace {
@@ -89,46 +88,9 @@ void print_table(const std::vector<OptionRow>& table, const Common& common) {
 }
 
 Json to_json(const TrainSummary& s) {
-  const auto number = [](double value) {
-    return std::isfinite(value) ? Json(value) : Json(nullptr);
-  };
-  Json evaluations = Json::array();
-  for (const EvaluatedStep& one : s.evaluations) {
-    evaluations.push_back(Json{{"step", one.step}, {"loss", number(one.loss)}});
-  }
-  return {
-      {"folder", s.folder.string()},
-      {"model", cli::json_of(s.model)},
-      {"steps", s.steps},
-      {"resumed_at", s.resumed_at},
-      {"interrupted", s.interrupted},
-      {"first_loss", number(s.first_loss)},
-      {"last_loss", number(s.last_loss)},
-      {"loss_steps", s.loss_steps},
-      {"repeatable", s.repeatable},
-      {"eval_loss", number(s.eval_loss)},
-      {"evaluations", evaluations},
-      {"tokens", s.tokens},
-      {"seconds", s.seconds},
-      {"tokens_per_s", s.seconds > 0 ? static_cast<double>(s.tokens) / s.seconds : 0.0},
-      {"predicted_seconds", s.predicted_seconds},
-      {"idle_share", s.idle_share},
-      {"late_plans", s.late_plans},
-      {"peak_bytes", s.peak_bytes},
-      {"steps_by_strategy", s.steps_by_strategy},
-      {"best_static",
-       s.best_static ? Json{{"strategy", s.best_static->strategy},
-                            {"ratio", s.best_static->ratio()},
-                            {"seconds", s.best_static->seconds},
-                            {"ours", s.best_static->ours},
-                            {"steps", s.best_static->batches},
-                            {"prediction_error", s.prediction_error},
-                            {"within_error",
-                             std::abs(s.best_static->ratio() - 1) <= s.prediction_error}}
-                     : Json(nullptr)},
-      {"compared", json_of(s.compared)},
-      {"data", json_of(s.data)},
-      {"eval_data", s.eval_data ? json_of(*s.eval_data) : Json(nullptr)}};
+  Json json = {{"folder", s.folder.string()}};
+  json.update(json_of(s));
+  return json;
 }
 
 // The last loss beside the first, where they are of different steps.
@@ -236,14 +198,12 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
       output.trace ? "  trace.json: open it at https://ui.perfetto.dev\n" : "");
   print_plan(s);
   std::printf("next\n  see the run     paradyse report %s\n", folder.c_str());
-  if (config.checkpoint.keep > 0) {
+  // A run of epochs that is through ends in a step of what was left, so it cannot be longer.
+  if (config.checkpoint.keep > 0 && (s.interrupted || config.train.epochs == 0)) {
     std::printf(
         "  continue        paradyse train --resume %s%s\n",
         folder.c_str(),
-        s.interrupted ? ""
-        : config.train.epochs > 0
-            ? fmt::format(" --set train.epochs={}", 2 * config.train.epochs).c_str()
-            : fmt::format(" --set train.steps={}", 2 * config.train.steps).c_str());
+        s.interrupted ? "" : fmt::format(" --set train.steps={}", 2 * config.train.steps).c_str());
   }
   if (output.model) {
     std::printf("  evaluate        paradyse eval --model %s/model --data DATA\n", folder.c_str());

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
@@ -14,6 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/run/train/files.h"
 #include "tests/support/folder.h"
 
 namespace paradyse {
@@ -99,8 +101,10 @@ class EventFiles : public testing::Test {
 TEST_F(EventFiles, HoldScalarsByStep) {
   EventFile file(folder_, 0);
   EXPECT_THAT(file.path().filename().string(), testing::StartsWith("events.out.tfevents."));
-  file.add(1, {{"train/loss", 2.5}, {"train/norm", NAN}, {"speed", 1e9}});
-  file.add(300, {{"train/loss", -0.5}});
+  append_text(
+      file.path(),
+      EventFile::record(1, {{"train/loss", 2.5}, {"train/norm", NAN}, {"speed", 1e9}}));
+  append_text(file.path(), EventFile::record(300, {{"train/loss", -0.5}}));
   const auto events = events_in(file.path());  // while it is open
   ASSERT_EQ(events.size(), 4U);
   EXPECT_EQ(events[0].find(3)->second, "brain.Event:2");

@@ -24,17 +24,6 @@ namespace {
       file.string() + ": " + what + ": " + std::generic_category().message(errno));
 }
 
-bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
-    if (written < 0 && errno != EINTR) {
-      return false;
-    }
-    text.remove_prefix(idx(written < 0 ? 0 : written));
-  }
-  return true;
-}
-
 // 0, or what went wrong.
 int try_to_write(const fs::path& folder) {
   int descriptor = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
@@ -179,6 +168,31 @@ std::string why_not_ours(const fs::path& file, const std::string& what, std::str
              : "exists and is not " + what + " of paradyse, so it is not replaced";
 }
 
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno != EINTR) {
+      return false;
+    }
+    text.remove_prefix(idx(written < 0 ? 0 : written));
+  }
+  return true;
+}
+
+void sync_path(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    refuse(path, "cannot be opened");
+  }
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // some file systems cannot
+  const int error = errno;
+  ::close(descriptor);
+  if (!synced) {
+    errno = error;
+    refuse(path, "cannot be written");
+  }
+}
+
 void replace_file(const fs::path& file, const std::string& text) {
   fs::path partial = file;
   partial += "." + std::to_string(::getpid()) + ".partial";
@@ -196,18 +210,7 @@ void replace_file(const fs::path& file, const std::string& text) {
     errno = error;
     refuse(file, "cannot be written");
   }
-  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  const int held = ::open(folder.c_str(), O_RDONLY | O_CLOEXEC);
-  if (held < 0) {
-    refuse(folder, "cannot be opened");
-  }
-  const bool synced = ::fsync(held) == 0 || errno == EINVAL;  // some file systems cannot
-  error = errno;
-  ::close(held);
-  if (!synced) {
-    errno = error;
-    refuse(folder, "cannot be written");
-  }
+  sync_path(file.has_parent_path() ? file.parent_path() : fs::path("."));
 }
 
 std::string why_not_readable(const fs::path& file) {

@@ -12,6 +12,12 @@ namespace paradyse {
 // naming the file and the reason.
 void replace_file(const std::filesystem::path& file, const std::string& text);
 
+// Writes all of it to an open file; false: errno says why not.
+bool write_all(int descriptor, std::string_view text);
+// What was written to a file, or the names in a folder, is on the disk (as far as the file system
+// can promise).  Throws std::runtime_error.
+void sync_path(const std::filesystem::path& path);
+
 // Why a file of that name cannot be written, tried by writing a byte beside it; "": it can be.
 // `makes_folders`: who writes it makes the folders that are not there.  What is there already and
 // no folder stays as it is; a device takes what it takes, and so does a pipe that somebody reads.

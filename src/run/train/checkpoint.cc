@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/run/execute/gather.h"
 #include "src/run/train/checkpoint_pieces.h"
 #include "src/run/train/files.h"

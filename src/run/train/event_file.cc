@@ -120,8 +120,4 @@ std::string EventFile::record(std::int64_t step, const std::map<std::string, dou
   return event(step, field(kSummary, kBytes, values));
 }
 
-void EventFile::add(std::int64_t step, const std::map<std::string, double>& scalars) const {
-  append_text(path_, record(step, scalars));
-}
-
 }  // namespace paradyse

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -21,8 +20,6 @@ class EventFile {
   // out.
   [[nodiscard]] static std::string record(
       std::int64_t step, const std::map<std::string, double>& scalars);
-  // Adds them.  Throws std::runtime_error.
-  void add(std::int64_t step, const std::map<std::string, double>& scalars) const;
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 

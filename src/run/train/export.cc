@@ -50,11 +50,7 @@ void expect_free(const fs::path& to) {
 }
 
 ModelFolder model_of(const Resumed& checkpoint, const std::string& model) {
-  std::vector<std::string> settings;
-  for (const auto& [key, value] : checkpoint.state.configuration) {
-    settings.push_back(fmt::format("{}={}", key, value));
-  }
-  RunConfig config = load_config("", settings).config;
+  RunConfig config = load_config("", settings_of(checkpoint.state)).config;
   if (!model.empty()) {
     config.model.path = model;
   }

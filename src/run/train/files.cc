@@ -49,21 +49,6 @@ std::ifstream opened(const fs::path& path) {
   return {path, std::ios::binary};
 }
 
-}  // namespace
-
-namespace {
-
-bool write_all(int file, const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t written = ::write(file, text.data() + done, text.size() - done);
-    if (written < 0 && errno != EINTR) {
-      return false;
-    }
-    done += idx(written < 0 ? 0 : written);
-  }
-  return true;
-}
-
 void replace(const fs::path& path, const std::string& text, bool durably) {
   fs::path partial = path;
   partial += ".partial";
@@ -106,16 +91,6 @@ void append_text(const fs::path& path, const std::string& text) {
     const bool cut = end >= 0 && ::ftruncate(file.get(), end) == 0;
     errno = error;
     refuse(path, cut ? "cannot be written" : "cannot be written, and ends in half a line");
-  }
-}
-
-void sync_path(const fs::path& path) {
-  const Handle file(path, O_RDONLY);
-  if (file.get() < 0) {
-    refuse(path, "cannot be opened");
-  }
-  if (::fsync(file.get()) != 0 && errno != EINVAL) {  // some file systems cannot sync a folder
-    refuse(path, "cannot be written");
   }
 }
 

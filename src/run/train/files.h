@@ -1,4 +1,4 @@
-// Files that are on the disk when a call returns.
+// Files of a run: text put in place or added, read and hashed.
 #pragma once
 
 #include <filesystem>
@@ -16,10 +16,6 @@ void replace_text(const std::filesystem::path& path, const std::string& text);
 // Adds `text` at the end of `path`, all of it or nothing; makes the file.  Throws
 // std::runtime_error.
 void append_text(const std::filesystem::path& path, const std::string& text);
-
-// What was written to a file, or the names in a folder, is on the disk (as far as the file system
-// can promise).  Throws std::runtime_error.
-void sync_path(const std::filesystem::path& path);
 
 // Throws std::runtime_error.
 std::string file_text(const std::filesystem::path& path);

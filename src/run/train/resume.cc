@@ -168,14 +168,19 @@ Resumed resumed(
   return *std::move(found);
 }
 
+std::vector<std::string> settings_of(const CheckpointState& state) {
+  std::vector<std::string> settings;
+  settings.reserve(state.configuration.size());
+  for (const auto& [key, value] : state.configuration) {
+    settings.push_back(fmt::format("{}={}", key, value));
+  }
+  return settings;
+}
+
 std::vector<std::string> saved_configuration(const fs::path& run) {
   for (const fs::path& checkpoint : checkpoints_in(run / "checkpoints")) {
     try {
-      std::vector<std::string> settings;
-      for (const auto& [key, value] : open_checkpoint(checkpoint).configuration) {
-        settings.push_back(fmt::format("{}={}", key, value));
-      }
-      return settings;
+      return settings_of(open_checkpoint(checkpoint));
     } catch (const std::runtime_error&) {  // said where the run resumes
       continue;
     }

@@ -44,6 +44,9 @@ Resumed resumed(
     Backend& backend,
     const std::function<void(const std::string& line)>& note);
 
+// The configuration that a checkpoint has, "key=value".
+std::vector<std::string> settings_of(const CheckpointState& state);
+
 // The configuration that the newest readable checkpoint of a run has, "key=value"; none: there is
 // no such checkpoint.
 std::vector<std::string> saved_configuration(const std::filesystem::path& run);

@@ -20,11 +20,10 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
-#include "src/plan/report/compared_json.h"
-#include "src/run/data/data_report.h"
 #include "src/run/train/checkpoint.h"
 #include "src/run/train/files.h"
 #include "src/run/train/step_plans.h"
+#include "src/run/train/summary_json.h"
 
 namespace paradyse {
 namespace fs = std::filesystem;
@@ -45,21 +44,6 @@ nlohmann::json to_json(const GroupReport& group) {
       {"tokens", group.tokens},
       {"predicted", rounded(group.predicted_seconds)},
       {"seconds", rounded(group.seconds)}};
-}
-
-// With how far off the run's predictions were: a difference within that says nothing.
-nlohmann::json to_json(const std::optional<StaticComparison>& one, double error) {
-  if (!one) {
-    return nullptr;
-  }
-  return {
-      {"strategy", one->strategy},
-      {"ratio", one->ratio()},
-      {"seconds", one->seconds},
-      {"ours", one->ours},
-      {"steps", one->batches},
-      {"prediction_error", error},
-      {"within_error", std::abs(one->ratio() - 1) <= error}};
 }
 
 std::string taken(const fs::path& folder) {
@@ -442,40 +426,10 @@ void RunFolder::write_summary(const TrainSummary& summary) {
   const bool told = !summary.evaluations.empty() &&
                     summary.evaluations.back().step == summary.steps;  // with its step
   if (events_ && std::isfinite(summary.eval_loss) && !summary.interrupted && !told) {
-    events_->add(summary.steps, {{"eval/loss", summary.eval_loss}});
+    unwritten_.append(
+        events_->path(), EventFile::record(summary.steps, {{"eval/loss", summary.eval_loss}}));
   }
-  nlohmann::json evaluations = nlohmann::json::array();
-  for (const EvaluatedStep& one : summary.evaluations) {
-    evaluations.push_back({{"step", one.step}, {"loss", number(one.loss)}});
-  }
-  const nlohmann::json json = {
-      {"model",
-       {{"weights", summary.model.weights},
-        {"random", summary.model.random},
-        {"notes", summary.model.notes}}},
-      {"steps", summary.steps},
-      {"of_steps", summary.of_steps},
-      {"resumed_at", summary.resumed_at},
-      {"interrupted", summary.interrupted},
-      {"first_loss", number(summary.first_loss)},
-      {"last_loss", number(summary.last_loss)},
-      {"loss_steps", summary.loss_steps},
-      {"repeatable", summary.repeatable},
-      {"eval_loss", number(summary.eval_loss)},
-      {"evaluations", evaluations},
-      {"tokens", summary.tokens},
-      {"seconds", summary.seconds},
-      {"tokens_per_s",
-       summary.seconds > 0 ? static_cast<double>(summary.tokens) / summary.seconds : 0},
-      {"predicted_seconds", summary.predicted_seconds},
-      {"idle_share", summary.idle_share},
-      {"late_plans", summary.late_plans},
-      {"peak_bytes", summary.peak_bytes},
-      {"steps_by_strategy", summary.steps_by_strategy},
-      {"best_static", to_json(summary.best_static, summary.prediction_error)},
-      {"compared", json_of(summary.compared)},
-      {"data", json_of(summary.data)},
-      {"eval_data", summary.eval_data ? json_of(*summary.eval_data) : nullptr}};
+  const nlohmann::json json = json_of(summary);  // by name
   replace_text(path_ / "summary.json", json.dump(2) + "\n");
 }
 

@@ -260,6 +260,7 @@ TrainSummary RunRecord::finish(const Trace& trace) {
     }
   };
   writing([&] { folder_->write_summary(summary_); });
+  wrong = wrong.empty() ? folder_->flush() : wrong;
   if (loaded_.config.output.trace) {
     const std::filesystem::path file = folder_->trace_file(summary_.resumed_at);
     writing([&] { trace.write(file, "paradyse train " + folder_->path().filename().string()); });

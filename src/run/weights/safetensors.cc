@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
@@ -693,18 +694,7 @@ void SafetensorsWriter::finish() {
     refuse_errno(state.path, "cannot be put in place of " + state.partial.string());
   }
   ::close(std::exchange(state.file, -1));
-  const fs::path folder = state.path.has_parent_path() ? state.path.parent_path() : fs::path(".");
-  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle < 0) {
-    refuse_errno(folder, "cannot be opened");
-  }
-  // Some file systems cannot sync a folder: then the name is as safe as it gets.
-  const int error = ::fsync(handle) == 0 ? 0 : errno;
-  ::close(handle);
-  if (error != 0 && error != EINVAL) {
-    errno = error;
-    refuse_errno(folder, "cannot be written");
-  }
+  sync_path(state.path.has_parent_path() ? state.path.parent_path() : fs::path("."));
 }
 
 }  // namespace paradyse
