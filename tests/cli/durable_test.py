@@ -38,7 +38,7 @@ class DurableTest(Runs):
             self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-6, msg=message)
 
     def begun(self, *arguments):
-        """A process that trains, of whose run metrics.jsonl has a step."""
+        """A process that trains."""
         process = subprocess.Popen(
             [PARADYSE, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stderr.close)

@@ -1,12 +1,12 @@
 // Groups of any size side by side (FlexSP, arXiv 2412.01523): documents go where they cost least,
 // by the fast planner of groupings on what the layer costs of each size of group say.
 //
-// A type of group is a number of ranks and a layer that all layers are like.  It takes a time once,
-// of which every micro-batch takes the least of all types (gathering weights), and for documents of
-// n tokens   wall(n) - once   each: what many small ones take together is more than one as long.
-// Once it is known which documents share a group, the layer planner picks what its layers run, as
-// it does for the borders' plans; the plan is predicted exactly, and the borders' plan is taken
-// where it is predicted to be faster.
+// A type of group is a number of ranks and a layer that all layers are like, in a run of ranks of
+// one learned speed or anywhere.  It takes a time once, of which every micro-batch takes the least
+// of all types (gathering weights), and for documents of n tokens   wall(n) - once   each: what
+// many small ones take together is more than one as long. Once it is known which documents share a
+// group, the layer planner picks what its layers run, as it does for the borders' plans; the plan
+// is predicted exactly, and the borders' plan is taken where it is predicted to be faster.
 //
 // The same with one size for all groups of a run is what static parallelism is at its best: rows
 // for comparison, without the borders' plan.

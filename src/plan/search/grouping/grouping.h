@@ -48,8 +48,8 @@ struct GroupingTask {
   // Ranks of a node: groups of fewer lie inside one, others have whole ones.  0: groups lie
   // anywhere.
   int node = 0;
-  // Of devices that are unlike: ranks of each run of like ones, whole nodes or inside one; together
-  // all ranks.  The groups of a micro-batch lie all in pools, or all anywhere.
+  // Of devices, or learned speeds, that are unlike: ranks of each run of like ones, whole nodes or
+  // inside one; together all ranks.  The groups of a micro-batch lie all in pools, or all anywhere.
   std::vector<int> pools = {};
 
   [[nodiscard]] int documents() const { return static_cast<int>(lengths.size()); }
