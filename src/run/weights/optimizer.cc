@@ -155,8 +155,7 @@ void AdamW::step(double learning_rate, double factor) {
 void AdamW::step(double learning_rate, const at::Tensor& factor) {
   const c10::InferenceMode no_autograd;
   ++steps_;
-  const c10::Device device = parameters_.device();
-  const Kernels& kernels = kernels_for(device);
+  const Kernels& kernels = kernels_for(parameters_.device());
   const kernels::AdamWStep how{
       .learning_rate = learning_rate,
       .beta1 = options_.beta1,
@@ -168,6 +167,8 @@ void AdamW::step(double learning_rate, const at::Tensor& factor) {
     if (group.masters.empty()) {
       continue;
     }
+    // of a tensor: parameters_.device() may have no index
+    const c10::Device device = group.gradients.front().device();
     if (group.means.front().device() == device && group.masters.front().device() == device) {
       kernels.adamw(group, how);
       continue;
