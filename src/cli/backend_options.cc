@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <stdexcept>
@@ -14,6 +13,7 @@
 #include <torch/version.h>
 
 #include "src/cli/environment.h"
+#include "src/cli/tell.h"
 #include "src/cli/version.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/comm/gloo/backend.h"
@@ -241,7 +241,7 @@ int on_backend(
     if (member->rank == 0) {
       throw;
     }
-    std::fprintf(stderr, "paradyse: error: rank %d: %s\n", member->rank, differ.what());
+    tell("paradyse: error: rank {}: {}\n", member->rank, differ.what());
     return failure_of(differ).code;
   } catch (const std::exception& error) {
     const Failure failure = failure_of(error);
@@ -256,7 +256,7 @@ int on_backend(
       const std::string& what = failure.message;
       const std::string whose =
           what.starts_with("rank ") ? "" : "rank " + std::to_string(member->rank) + ": ";
-      std::fprintf(stderr, "paradyse: error: %s%s\n", whose.c_str(), what.c_str());
+      tell("paradyse: error: {}{}\n", whose, what);
     }
     return failure.code;
   }

@@ -48,10 +48,10 @@ int bench_comm_on(
     print_json({{"backend", backend->name()}, {"ranks", ranks}, {"rows", json}});
     return kOk;
   }
-  std::printf(
-      "%s, %d ranks; a message goes from one rank to another; memcpy: copying as many bytes as a "
+  fmt::print(
+      "{}, {} ranks; a message goes from one rank to another; memcpy: copying as many bytes as a "
       "rank receives\n",
-      backend->name().c_str(),
+      backend->name(),
       ranks);
   std::vector<std::vector<std::string>> table = {
       {"collective", "message", "microseconds", "GB/s received", "memcpy microseconds"}};

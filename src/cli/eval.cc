@@ -1,6 +1,5 @@
 // paradyse eval: the loss of a model on documents.
 #include <cmath>
-#include <cstdio>
 
 #include <fmt/format.h>
 
@@ -43,7 +42,7 @@ int eval_on(Backend& backend, const LoadedConfig& config, bool per_document, con
   const Json documents = json_of(result.per_document);
   if (per_document && !common.json) {  // a line each: there may be many
     for (const Json& one : documents) {
-      std::printf("%s\n", json_line(one).c_str());
+      fmt::print("{}\n", json_line(one));
     }
   }
   if (common.json) {
@@ -61,23 +60,20 @@ int eval_on(Backend& backend, const LoadedConfig& config, bool per_document, con
     }
     print_json(json);
   } else if (result.predicted_tokens == 0) {
-    std::printf(
-        "no loss: none of %lld %s has a label that counts\n",
-        static_cast<long long>(result.documents),
-        words.items.c_str());
+    fmt::print("no loss: none of {} {} has a label that counts\n", result.documents, words.items);
   } else {
     const std::string perplexity =
         words.perplexity ? fmt::format(" (perplexity {:.3f})", std::exp(result.loss)) : "";
-    std::printf(
-        "loss %.6f%s over %lld %s of %lld %s, %.1f s, peak %s on the fullest rank\n",
+    fmt::print(
+        "loss {:.6f}{} over {} {} of {} {}, {:.1f} s, peak {} on the fullest rank\n",
         result.loss,
-        perplexity.c_str(),
-        static_cast<long long>(result.predicted_tokens),
-        words.scored.c_str(),
-        static_cast<long long>(result.documents),
-        words.items.c_str(),
+        perplexity,
+        result.predicted_tokens,
+        words.scored,
+        result.documents,
+        words.items,
         result.seconds,
-        bytes_text(result.peak_bytes).c_str());
+        bytes_text(result.peak_bytes));
   }
   return kOk;
 }

@@ -1,7 +1,6 @@
 // paradyse grad: loss and every gradient of one batch, to hold against another framework.
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 
@@ -15,6 +14,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/cli/progress.h"
+#include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/plan/explain.h"
@@ -101,7 +101,7 @@ Plan plan_of(
   Plan plan = read_plan(options.plan);
   expect_ranks_of(plan, options, ranks);
   if (const std::string note = note_of_tiles(plan, model.tiles()); !note.empty()) {
-    std::fprintf(stderr, "paradyse: note: %s\n", note.c_str());
+    tell("paradyse: note: {}\n", note);
   }
   if (plan.lengths != lengths) {
     std::size_t d = 0;
@@ -337,10 +337,7 @@ Question sample_question(
   question.samples = data.samples(kSeed);
   question.data = data.fingerprint();
   if (!quiet) {
-    std::fprintf(
-        stderr,
-        "paradyse: note: noise and masks use seed %llu\n",
-        static_cast<unsigned long long>(kSeed));
+    tell("paradyse: note: noise and masks use seed {}\n", kSeed);
   }
   return question;
 }
@@ -384,7 +381,7 @@ Question text_question(
       corpus_at("--data", options.data, data_config(options), options.model, model);
   if (!quiet) {
     for (const std::string& line : data_lines(corpus.counts)) {
-      std::fprintf(stderr, "%s\n", line.c_str());
+      tell("{}\n", line);
     }
   }
   std::vector<std::int64_t> lengths;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <stdexcept>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/commands.h"
+#include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/strategy/mlp_names.h"
 
@@ -22,7 +22,7 @@ constexpr std::uint64_t kMeasuredSeed = 1;
 
 void say_lines(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
-    std::fprintf(stderr, "paradyse: note: %s\n", line.c_str());
+    tell("paradyse: note: {}\n", line);
   }
 }
 

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -17,6 +16,7 @@
 #include "paradyse/run/backend.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
+#include "src/cli/tell.h"
 
 extern "C" char** environ;
 
@@ -217,15 +217,13 @@ class Ranks {
 
   static void report(int rank, int status) {
     if (WIFSIGNALED(status)) {
-      std::fprintf(
-          stderr,
-          "paradyse launch: rank %d was ended by signal %d (%s)\n",
+      tell(
+          "paradyse launch: rank {} was ended by signal {} ({})\n",
           rank,
           WTERMSIG(status),
           strsignal(WTERMSIG(status)));
     } else if (WEXITSTATUS(status) < 128) {  // else it was interrupted, and says so
-      std::fprintf(
-          stderr, "paradyse launch: rank %d ended with exit code %d\n", rank, WEXITSTATUS(status));
+      tell("paradyse launch: rank {} ended with exit code {}\n", rank, WEXITSTATUS(status));
     }
   }
 
@@ -260,9 +258,8 @@ int run_attempts(const LaunchOptions& options, const std::string& host, int port
     if (code == kOk || code == kUsage || ranks.interrupted() || attempt == options.restarts) {
       return code;
     }
-    std::fprintf(
-        stderr,
-        "paradyse launch: starting the command again (restart %d of %d)\n",
+    tell(
+        "paradyse launch: starting the command again (restart {} of {})\n",
         attempt + 1,
         options.restarts);
   }

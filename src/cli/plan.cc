@@ -2,7 +2,6 @@
 #include "paradyse/plan/plan.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 
 #include <fmt/format.h>

@@ -6,6 +6,7 @@
 #include "paradyse/run/weights.h"
 #include "src/cli/inputs.h"
 #include "src/cli/plan_layers.h"
+#include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/profile/run_costs.h"
@@ -102,7 +103,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
   if (!note.empty()) {
     json["note"] = note;
     if (!common.json) {
-      fmt::print(stderr, "paradyse: note: {}\n", note);
+      tell("paradyse: note: {}\n", note);
     }
   }
   if (!found) {

@@ -1,6 +1,5 @@
 // paradyse profile: measures what parts of a model take on this machine.
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <set>
 #include <tuple>
@@ -180,26 +179,26 @@ int profile_on(
          {"collectives", result.collectives.size()},
          {"kernels", result.kernels.size()}});
   } else if (const std::string lacks = lacks_for_a_fit(rounds); !lacks.empty()) {
-    std::printf(
-        "%s\n%zu steps measured, %zu did not fit into the time\n%s: run the same command again; it "
+    fmt::print(
+        "{}\n{} steps measured, {} did not fit into the time\n{}: run the same command again; it "
         "continues (--seconds gives it more time)\n",
-        verdict("not enough for a fit yet: " + lacks, false).c_str(),
+        verdict("not enough for a fit yet: " + lacks, false),
         measured,
         without_time,
-        request.file.string().c_str());
+        request.file.string());
   } else {
-    std::printf(
-        "%zu steps measured (%zu of %zu times); %zu would not fit into memory, %zu did not fit "
-        "into\nthe time\n%s: %s\nnext: paradyse fit --profile %s%s\n",
+    fmt::print(
+        "{} steps measured ({} of {} times); {} would not fit into memory, {} did not fit "
+        "into\nthe time\n{}: {}\nnext: paradyse fit --profile {}{}\n",
         measured,
         count(rounds, Outcome::measured),
         kProfileRounds * measured,
         different(rounds, Outcome::memory),
         without_time,
-        request.file.string().c_str(),
-        go_on.c_str(),
-        request.file.string().c_str(),
-        options.out.empty() ? "" : (" --out " + costs_file(config, header).string()).c_str());
+        request.file.string(),
+        go_on,
+        request.file.string(),
+        options.out.empty() ? "" : (" --out " + costs_file(config, header).string()));
   }
   return kOk;
 }

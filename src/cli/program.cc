@@ -19,6 +19,7 @@
 
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
+#include "src/cli/tell.h"
 #include "src/cli/version.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/base/wrapped_text.h"
@@ -144,7 +145,7 @@ std::string usage_error(CLI::App& app, const CLI::ParseError& error) {
 }
 
 int report(const std::string& message, ExitCode code, bool json) {
-  std::fprintf(stderr, "paradyse: error: %s\n", message.c_str());
+  tell("paradyse: error: {}\n", message);
   if (json) {
     print_json({{"error", message}});
   }
@@ -209,7 +210,7 @@ int run(int argc, char** argv, std::vector<CommandGroup> groups, const std::stri
     if (json) {
       print_json({{"version", version()}});
     } else {
-      std::printf("%s %s\n", name.c_str(), version());
+      fmt::print("{} {}\n", name, version());
     }
     return kOk;
   } catch (const CLI::Success& help) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "paradyse/run/accountant.h"
+#include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/wrapped_text.h"
 
@@ -56,7 +57,7 @@ void redraw(std::string line) {
   if (const std::size_t width = terminal_width(); width > 0 && line.size() >= width) {
     line.resize(width - 1);
   }
-  std::fprintf(stderr, "\r\033[K%s", line.c_str());
+  tell("\r\033[K{}", line);
   std::fflush(stderr);
 }
 
@@ -117,7 +118,7 @@ void Progress::show(const StepReport& report) {
   const bool standing = report.step % kStanding == 0;
   if (!terminal_) {
     if (report.step == 1 || report.step == report.steps || standing || report.eval_loss) {
-      std::fprintf(stderr, "%s\n", facts.c_str());
+      tell("{}\n", facts);
     }
     return;
   }

@@ -14,6 +14,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/cli/progress.h"
+#include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/plan/explain.h"
@@ -275,7 +276,7 @@ int print_one(
     const std::string& note,
     const Common& common) {
   if (!note.empty() && !common.json) {
-    fmt::print(stderr, "paradyse: note: {}\n", note);
+    tell("paradyse: note: {}\n", note);
   }
   if (common.json) {
     Json json = {{"cluster", cluster.name}, {"ranks", cluster.ranks()}};
@@ -385,8 +386,7 @@ int simulate_on(
   const auto write_trace = [&] {
     write_file(options.trace, trace.json());
     if (trace.was_cut()) {
-      fmt::print(
-          stderr,
+      tell(
           "{} is cut off at --trace-limit {}; --trace-ranks 1 makes it smaller\n",
           options.trace,
           options.trace_limit);

@@ -14,6 +14,7 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
+#include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/wrapped_text.h"
@@ -24,8 +25,7 @@ namespace paradyse::cli {
 namespace {
 
 void print_table(const std::vector<OptionRow>& table, const Common& common) {
-  std::fprintf(
-      stderr,
+  tell(
       "predicted seconds for one document (forward, backward, recompute) and memory\n"
       "of the fullest rank, by tokens:\n");
   // One column a length.  Of all options those that are among the three fastest that fit somewhere,
@@ -78,10 +78,9 @@ void print_table(const std::vector<OptionRow>& table, const Common& common) {
     drop.push_back(rows.front()[1]);
   }
   const std::string text = common.table(rows, {.drop = drop});
-  std::fprintf(
-      stderr,
-      "%s%s%zu of %zu options are shown\n",
-      text.c_str(),
+  tell(
+      "{}{}{} of {} options are shown\n",
+      text,
       text.find("(no)") == std::string::npos ? "" : "(no): does not fit the memory budget; ",
       rows.size() - 1,
       options.size());
@@ -121,10 +120,10 @@ void print_plan(const TrainSummary& s) {
     const ChosenPlans chosen = chosen_plans(run, kLookedAt);
     if (!chosen.plans.empty()) {
       const auto& [step, plan] = chosen.plans[chosen.first];
-      std::printf("%s", step_text(run, run.steps[step], plan).c_str());
+      fmt::print("{}", step_text(run, run.steps[step], plan));
     }
   } catch (const std::exception& error) {  // the run is over and saved
-    std::fprintf(stderr, "no plan is shown: %s\n", error.what());
+    tell("no plan is shown: {}\n", error.what());
   }
 }
 
@@ -138,20 +137,17 @@ void print_fact(const std::string& name, const std::string& text) {
 
 void print_summary(const TrainSummary& s, const RunConfig& config) {
   const RunConfig::Output& output = config.output;
-  std::printf(
-      "%s after %lld steps, %.1f s\n",
-      s.interrupted ? "interrupted" : "done",
-      static_cast<long long>(s.steps),
-      s.seconds);
+  fmt::print(
+      "{} after {} steps, {:.1f} s\n", s.interrupted ? "interrupted" : "done", s.steps, s.seconds);
   if (s.steps > 0) {
     print_fact("loss", loss_text(s));
-    std::printf(
-        "tokens/s        %.0f\npredicted       %.3g s for %.3g s of "
-        "steps\nidle            %s of the ranks' time, waiting for slower groups\n",
+    fmt::print(
+        "tokens/s        {:.0f}\npredicted       {:.3g} s for {:.3g} s of "
+        "steps\nidle            {} of the ranks' time, waiting for slower groups\n",
         static_cast<double>(s.tokens) / s.seconds,
         s.predicted_seconds,
         s.seconds,
-        percent_text(s.idle_share).c_str());
+        percent_text(s.idle_share));
   }
   if (s.best_static) {
     const double apart = std::abs(s.best_static->ratio() - 1);
@@ -177,36 +173,35 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
     print_fact("compared", text_of(*s.compared));
   }
   if (s.late_plans > 0) {
-    std::printf(
-        "late plans      %lld steps ran with a simpler plan, since theirs was late\n",
-        static_cast<long long>(s.late_plans));
+    fmt::print(
+        "late plans      {} steps ran with a simpler plan, since theirs was late\n", s.late_plans);
   }
   if (std::isfinite(s.eval_loss)) {
-    std::printf("held-out loss   %.4f\n", s.eval_loss);
+    fmt::print("held-out loss   {:.4f}\n", s.eval_loss);
   }
-  std::printf("peak memory     %s on the fullest rank\n", bytes_text(s.peak_bytes).c_str());
-  std::printf("steps that used each strategy (a step may use several):\n");
+  fmt::print("peak memory     {} on the fullest rank\n", bytes_text(s.peak_bytes));
+  fmt::print("steps that used each strategy (a step may use several):\n");
   for (const auto& [name, steps] : s.steps_by_strategy) {
-    std::printf("  %-50s %lld\n", name.c_str(), static_cast<long long>(steps));
+    fmt::print("  {:<50} {}\n", name, steps);
   }
   const std::string folder = s.folder.string();
-  std::printf("run folder      %s\n", folder.c_str());
-  std::printf(
-      "  config.toml (resolved), plans/ (one a step), metrics.jsonl, summary.json%s%s\n%s",
+  fmt::print("run folder      {}\n", folder);
+  fmt::print(
+      "  config.toml (resolved), plans/ (one a step), metrics.jsonl, summary.json{}{}\n{}",
       output.model ? ",\n  model/ (a Hugging Face folder)" : "",
       config.checkpoint.keep > 0 ? ", checkpoints/" : "",
       output.trace ? "  trace.json: open it at https://ui.perfetto.dev\n" : "");
   print_plan(s);
-  std::printf("next\n  see the run     paradyse report %s\n", folder.c_str());
+  fmt::print("next\n  see the run     paradyse report {}\n", folder);
   // A run of epochs that is through ends in a step of what was left, so it cannot be longer.
   if (config.checkpoint.keep > 0 && (s.interrupted || config.train.epochs == 0)) {
-    std::printf(
-        "  continue        paradyse train --resume %s%s\n",
-        folder.c_str(),
-        s.interrupted ? "" : fmt::format(" --set train.steps={}", 2 * config.train.steps).c_str());
+    fmt::print(
+        "  continue        paradyse train --resume {}{}\n",
+        folder,
+        s.interrupted ? "" : fmt::format(" --set train.steps={}", 2 * config.train.steps));
   }
   if (output.model) {
-    std::printf("  evaluate        paradyse eval --model %s/model --data DATA\n", folder.c_str());
+    fmt::print("  evaluate        paradyse eval --model {}/model --data DATA\n", folder);
   }
 }
 

@@ -5,10 +5,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <map>
 #include <stdexcept>
 #include <system_error>
+
+#include <fmt/format.h>
 
 namespace paradyse {
 
@@ -20,9 +21,7 @@ std::string bytes_text(std::int64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text.data();
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
 std::int64_t parse_bytes(const std::string& text) {

@@ -2,7 +2,8 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstdio>
+
+#include <fmt/format.h>
 
 namespace paradyse {
 
@@ -10,9 +11,7 @@ std::string decimals_text(double value, int digits) {
   if (!std::isfinite(value)) {
     return "-";
   }
-  char text[400];  // the largest number has 309 digits
-  std::snprintf(text, sizeof(text), "%.*f", digits, value);
-  const std::string said = text;
+  const std::string said = fmt::format("{:.{}f}", value, digits);
   return said.find_first_of("123456789") == std::string::npos && said.front() == '-'
              ? said.substr(1)
              : said;

@@ -1,10 +1,8 @@
 #include "src/plan/base/xxh64.h"
 
 #define XXH_INLINE_ALL
-#include <array>
-#include <cinttypes>
-#include <cstdio>
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 namespace paradyse {
@@ -22,10 +20,6 @@ void Xxh64::add(std::string_view bytes) {
 
 std::uint64_t Xxh64::value() const { return XXH64_digest(&state_->state); }
 
-std::string Xxh64::hex() const {
-  std::array<char, 17> digits{};
-  std::snprintf(digits.data(), digits.size(), "%016" PRIx64, value());
-  return digits.data();
-}
+std::string Xxh64::hex() const { return fmt::format("{:016x}", value()); }
 
 }  // namespace paradyse

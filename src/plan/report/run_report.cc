@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <stdexcept>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -232,10 +232,7 @@ ReportedRun read_run(const fs::path& folder) {
 }
 
 std::optional<Plan> ReportedRun::plan_of(const ReportedStep& step) const {
-  char file_name[40];
-  std::snprintf(
-      file_name, sizeof(file_name), "step-%05lld.json", static_cast<long long>(step.step));
-  const fs::path file = folder / "plans" / file_name;
+  const fs::path file = folder / "plans" / fmt::format("step-{:05}.json", step.step);
   return fs::exists(file) ? std::optional(read_plan(file)) : std::nullopt;
 }
 

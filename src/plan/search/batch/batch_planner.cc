@@ -1,12 +1,13 @@
 #include "paradyse/plan/batch_planner.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <numeric>
 #include <set>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
 #include "src/plan/search/batch/micro_batches.h"
@@ -158,11 +159,12 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const RankSec
   if (!changed) {
     return std::nullopt;
   }
-  char ratio[32];
-  std::snprintf(ratio, sizeof(ratio), "%.1f", *changed > 1 ? *changed : 1 / *changed);
-  return std::string("this machine has become ") + ratio + " times " +
-         (*changed > 1 ? "slower" : "faster") +
-         " than before: other programs may be running; plans now use the new measurements";
+  return fmt::format(
+      "this machine has become {:.1f} times {} than before: other programs may be running; plans "
+      "now "
+      "use the new measurements",
+      *changed > 1 ? *changed : 1 / *changed,
+      *changed > 1 ? "slower" : "faster");
 }
 
 }  // namespace paradyse

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "src/plan/base/number_text.h"
 
@@ -14,11 +15,7 @@ namespace {
 
 std::string percent(double share) { return percent_text(share); }
 
-std::string text(double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.4g", number);
-  return text;
-}
+std::string text(double number) { return fmt::format("{:.4g}", number); }
 
 }  // namespace
 

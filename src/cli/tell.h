@@ -1,0 +1,20 @@
+// What a command tells people beside its result, on stderr.  The result itself goes to stdout, by
+// fmt::print(), where what cannot be written is an error.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace paradyse::cli {
+
+// In one piece, whoever writes beside it; lost where nobody can read it.
+template <typename... Args>
+void tell(fmt::format_string<Args...> text, Args&&... args) {
+  const std::string all = fmt::format(text, std::forward<Args>(args)...);
+  std::fwrite(all.data(), 1, all.size(), stderr);
+}
+
+}  // namespace paradyse::cli
