@@ -8,7 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/index.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/plan/search/layouts/placed_layers.h"
 
 namespace paradyse {
 namespace {
@@ -165,13 +167,42 @@ TEST(LayerCosts, AreTheClosedFormsOfTheParts) {
   }
 }
 
+// On a rung of the ladder documents cost what samples of one free dim do: layers whose placements
+// are given are priced by the same function.
+TEST(LayerCosts, AreThePricesOfPlacedLayers) {
+  PlanningTask t = task(4);
+  t.attention = "MegatronTS";
+  t.mlp = "hold";
+  t.offload = true;
+  t.try_options = false;
+  const Correction none;
+  constexpr std::int64_t kRung = 1024;
+  const LayerWays read_off = LayerCosts(t, 4, t.ranks, none).ways(kRung);
+  const LayerWays placed = ways_of(
+      {.task = t,
+       .documents = packed({kRung}, t.ranks, t.model.causal),
+       .domain = t.ranks,
+       .choice = text_layer("MegatronTS", "hold"),
+       .savings = saving_choices(t)});
+  ASSERT_GT(read_off.layers.size(), 5U);
+  for (std::size_t i = 0; i < read_off.layers.size(); ++i) {  // some in tiles lie between them
+    SCOPED_TRACE(name(read_off.layers[i]));
+    const auto same = std::ranges::find(placed.layers, read_off.layers[i]);
+    ASSERT_NE(same, placed.layers.end());
+    const LayerCost& cost = placed.costs[idx(same - placed.layers.begin())];
+    EXPECT_DOUBLE_EQ(read_off.costs[i].seconds, cost.seconds);
+    EXPECT_EQ(read_off.costs[i].saved_bytes, cost.saved_bytes);
+    EXPECT_EQ(read_off.costs[i].transient_bytes, cost.transient_bytes);
+  }
+}
+
 // No way is left out that is not beaten in all three; none that is, stays.
 TEST(LayerCosts, KeepWhatNoOtherWayBeats) {
   PlanningTask t = task(4);
   t.offload = true;
   const Correction none;
   LayerCosts costs(t, 4, t.ranks, none);
-  const LayerCosts::Ways ways = costs.ways(700);
+  const LayerWays ways = costs.ways(700);
   ASSERT_EQ(ways.costs.size(), ways.layers.size());
   for (const LayerChoice& choice : costs.uniform()) {
     const PartCost one = costs.layer(choice, 700);
@@ -189,7 +220,7 @@ bool beats(const PartCost& a, const PartCost& b) {
          a.transient_bytes <= b.transient_bytes;
 }
 
-bool offers(const LayerCosts::Ways& ways, const std::string& attention) {
+bool offers(const LayerWays& ways, const std::string& attention) {
   return std::any_of(ways.layers.begin(), ways.layers.end(), [&](const LayerChoice& layer) {
     return part_of(layer, "attention").strategy == attention;
   });
@@ -248,7 +279,7 @@ TEST(LayerCosts, KeepWhatNoOtherWayBeatsAsMeasured) {
     for (const Strategy& s : strategies("attention")) {
       observe(correction, s.name, 700, std::exp(log_factor(random)));
     }
-    const LayerCosts::Ways ways = costs.ways(700);
+    const LayerWays ways = costs.ways(700);
     for (const LayerChoice& choice : costs.uniform()) {
       const PartCost one = costs.layer(choice, 700);
       const bool there = std::any_of(ways.costs.begin(), ways.costs.end(), [&](const LayerCost& c) {

@@ -153,7 +153,7 @@ TEST(LayerCosts, OfPartsAlike) {
   Correction none;
   LayerCosts costs(t, t.ranks, t.ranks, none);
   for (const std::int64_t n : {16, 1000, 40000}) {
-    const LayerCosts::Ways ways = costs.ways(n);
+    const LayerWays ways = costs.ways(n);
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < ways.layers.size(); ++i) {
       EXPECT_EQ(

@@ -52,7 +52,8 @@ class WholeCosts {
         known->second = {
             .layer = std::max(0.0, costs.predicted_layer(layer, n).busy - layer_once),
             .rest = std::max(0.0, costs.rest(n).busy - rest_once),
-            .factor = documents.correction().factor(part_of(layer, "attention").strategy, 1, n)};
+            .factor = documents.correction().factor(
+                learned_part(documents.task().model, layer).strategy, 1, n)};
       }
       known_.push_back(known->second);
     }

@@ -21,7 +21,7 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;  // whose squares ar
 constexpr int kAttempts = 8;
 
 // With the layers in the order of the lowest peak.
-LayerRuns in_order(const LayerCosts::Ways& ways, const LayerPlan& plan) {
+LayerRuns in_order(const LayerWays& ways, const LayerPlan& plan) {
   std::vector<LayerChoice> layers;
   for (const std::size_t way : layer_order(ways.costs, plan)) {
     layers.push_back(ways.layers[way]);
@@ -93,7 +93,7 @@ DocumentPlans::Choices DocumentPlans::choices(
   return found;
 }
 
-LayerPlan DocumentPlans::layers_of(const LayerCosts::Ways& ways, std::int64_t capacity) const {
+LayerPlan DocumentPlans::layers_of(const LayerWays& ways, std::int64_t capacity) const {
   const auto plan = task().mix ? layer_planner_->plan : plan_alike;
   return plan(ways.costs, task().model.layers, capacity);
 }
@@ -165,7 +165,7 @@ std::optional<DocumentPlans::Fitting> DocumentPlans::program_among(
     int ranks,
     const std::vector<std::vector<std::int64_t>>& groups,
     Caps caps) {
-  const LayerCosts::Ways& ways = known.ways;
+  const LayerWays& ways = known.ways;
   if (ways.costs.empty()) {
     return std::nullopt;
   }
@@ -254,7 +254,7 @@ DocumentPlans::Estimate DocumentPlans::once(const LayerChoice& layer, int ranks)
   const PartCost one = costs.predicted_layer_once(layer);
   const PartCost rest = costs.predicted_rest_once();
   const auto L = static_cast<double>(task().model.layers) *
-                 correction().factor(part_of(layer, "attention").strategy, ranks, 1);
+                 correction().factor(learned_part(task().model, layer).strategy, ranks, 1);
   const double common = correction().common_factor();
   return {.wall = L * one.wall + common * rest.wall, .busy = L * one.busy + common * rest.busy};
 }
@@ -270,7 +270,7 @@ std::vector<std::vector<double>> DocumentPlans::walls(
   all.reserve(layers.size());
   for (const Room& one : layers) {
     std::vector<double>& walls = all.emplace_back(costs.predicted_walls(one.layer, places));
-    const std::string& strategy = part_of(one.layer, "attention").strategy;
+    const std::string& strategy = learned_part(task().model, one.layer).strategy;
     std::map<int, double> factors;  // by log2_bucket(): what the correction tells apart
     for (std::size_t d = 0; d < walls.size(); ++d) {
       const auto [factor, fresh] = factors.try_emplace(log2_bucket(lengths[d]));

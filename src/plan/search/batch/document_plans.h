@@ -77,7 +77,7 @@ class DocumentPlans final : public Planning {
 
   // What the layer planner chooses among, and what it has for the layers: bytes.
   struct Choices {
-    LayerCosts::Ways ways;  // transients include what the rest of the model needs
+    LayerWays ways;  // transients include what the rest of the model needs
     std::int64_t capacity_bytes = 0;
     std::int64_t static_bytes = 0;
     PartCost rest;
@@ -122,7 +122,7 @@ class DocumentPlans final : public Planning {
   [[nodiscard]] bool may_leave_weights_whole() const override {
     return !layer_planner_->splits_all && Planning::may_leave_weights_whole();
   }
-  [[nodiscard]] LayerPlan layers_of(const LayerCosts::Ways& ways, std::int64_t capacity) const;
+  [[nodiscard]] LayerPlan layers_of(const LayerWays& ways, std::int64_t capacity) const;
   std::optional<DocumentPlan> find(std::int64_t length, int ranks, Caps caps);
   bool can_run(std::int64_t length);
   std::optional<Fitting> program_among(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/plan/plan/group_timeline.h"
+#include "src/plan/search/layers/part_cost.h"
 
 namespace paradyse {
 
@@ -26,8 +27,6 @@ struct FoldedGroup {
 
 class FoldedGroups {
  public:
-  // [rank of a group] How many times as long as the others it computes; empty: as long.
-  using Slowness = std::vector<double>;
   using Fold = std::function<FoldedGroup(
       const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness)>;
   explicit FoldedGroups(Fold fold) : fold_(std::move(fold)) {}

@@ -1,7 +1,6 @@
 #include "src/plan/search/batch/plan_prediction.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "paradyse/plan/index.h"
@@ -30,18 +29,6 @@ double seconds_over(const NodeLinks& links, const std::vector<SentOnce>& sent) {
     slowest = std::max(slowest, seconds);
   }
   return slowest;
-}
-
-// What a rank computes itself.
-constexpr std::array kComputed = {
-    Amounts::matmul_flops, Amounts::attention_flops, Amounts::touched_bytes, Amounts::calls};
-
-void slow_down(PartWork& work, double times) {
-  for (Amounts& phase : work.phases) {
-    for (const Amounts::Of amount : kComputed) {
-      phase.values[amount] *= times;
-    }
-  }
 }
 
 // Beside a group whose ranks are alike, all it takes being computing: of even cuts its slowest
@@ -365,7 +352,7 @@ std::vector<double> PlanPrediction::work_of_ranks(const Plan& plan) {
   return all;
 }
 
-PlanPrediction::Slowness PlanPrediction::slowness_of(const PlanGroup& group) const {
+Slowness PlanPrediction::slowness_of(const PlanGroup& group) const {
   const std::vector<double>& speeds = speeds_.speeds();
   Slowness slowness;
   if (std::ranges::any_of(group.ranks, [&](int rank) {
@@ -380,42 +367,8 @@ PlanPrediction::Slowness PlanPrediction::slowness_of(const PlanGroup& group) con
 
 double PlanPrediction::part_seconds(
     const ScheduledPart& part, const std::vector<Seat>& seats, const Slowness& slowness) const {
-  const std::vector<std::int64_t>& lengths = part.program().documents.lengths;
-  PartQuestion question{
-      .part = costed_name(part),
-      .ranks = part.program().ranks(),
-      .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
-  if (question.part == "move" && !model_.of_samples()) {
-    question.part = "rest";  // costs of language models know no moves
-  }
-  if (question.part != "move" && question.part != "rest") {
-    question.strategy = part.program().strategy;
-  }
-  std::vector<PartWork> works;
-  works.reserve(seats.size());
-  for (std::size_t i = 0; i < seats.size(); ++i) {
-    PartWork& work = works.emplace_back(part_work(part, seats[i], task_.precision));
-    if (!slowness.empty()) {
-      slow_down(work, slowness[i]);
-    }
-  }
-  question.work = together(works, task_.machine.cores);
-  return seconds_from(part.program().domain).seconds(question).total();
-}
-
-std::string costed_name(const ScheduledPart& part) {
-  const std::string& name = part.program().part;
-  return name.starts_with("move ") ? "move" : part.layer < 0 ? "rest" : name;
-}
-
-const PartChoice& learned_part(const Model& model, const LayerChoice& layer) {
-  const auto attends = [&](const PartChoice& choice) {
-    const std::string& kind = model.part(choice.part)->kind;
-    return kind == "attention" || kind == kAxialAttention || kind == kCrossAttention ||
-           kind == kGlobalAttention;
-  };
-  const auto found = std::ranges::find_if(layer, attends);
-  return found == layer.end() ? layer.front() : *found;
+  const TimeModel& seconds = seconds_from(part.program().domain);
+  return seconds_together(task_, seconds, {&part, 1}, seats, slowness).total();
 }
 
 }  // namespace paradyse

@@ -25,12 +25,6 @@ struct GroupSeconds {
   double seconds = 0;
 };
 
-// What costs call a part: its own name; "move", whatever is moved; "rest", what is in no layer.
-std::string costed_name(const ScheduledPart& part);
-// The part of a layer by whose strategy steps teach what a group takes: the first that attends, or
-// else the first.
-const PartChoice& learned_part(const Model& model, const LayerChoice& layer);
-
 class PlanPrediction {
  public:
   // All live longer.
@@ -53,7 +47,6 @@ class PlanPrediction {
   // [world rank] Seconds that it computes for a plan by the closed form, alone on a core.
   [[nodiscard]] std::vector<double> work_of_ranks(const Plan& plan);
 
-  using Slowness = FoldedGroups::Slowness;
   // Forward and backward of a part on these ranks of a group, until all are done, by the time model
   // alone; copies to the host are not in it.
   [[nodiscard]] double part_seconds(

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <numeric>
 #include <optional>
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
-#include "src/plan/search/layers/partial_layers.h"
 
 namespace paradyse {
 namespace {
@@ -29,85 +27,31 @@ std::int64_t rung(std::size_t i) {
   return all.at(i);
 }
 
-// The strategies that a group of `ranks` may choose from: on one rank all compute alike, so whole
+// Whether a group of `ranks` may run a strategy of a kind: on one rank all compute alike, so whole
 // documents need no second name.
-bool suits(const Strategy& s, const PlanningTask& task, int ranks) {
-  if (!task.attention.empty() && s.name != task.attention) {
+bool suits(const Strategy& s, const std::string& named, const PlanningTask& task, int ranks) {
+  if (!named.empty() && &strategy(s.kind, named) != &s) {
     return false;
   }
-  if (std::find(task.without.begin(), task.without.end(), s.name) != task.without.end()) {
+  if (std::ranges::find(task.without, s.name) != task.without.end()) {
     return false;
   }
-  const bool named = !task.attention.empty();
-  return ranks > 1 ? !s.one_rank : s.one_rank || (ranks == task.ranks && named);
-}
-
-// What is asked for of a strategy's options.
-std::map<std::string, std::int64_t> options_of(const Strategy& s, const PlanningTask& task) {
-  std::map<std::string, std::int64_t> asked;
-  for (const Option& option : s.options) {
-    if (const auto found = task.options.find(option.name); found != task.options.end()) {
-      asked.insert(*found);
-    }
+  // a group that is not the whole weight domain gathers
+  if (ranks != task.ranks && s.verb != Verb::gather) {
+    return false;
   }
-  return asked;
-}
-
-// Everything that its options may be: what is asked for, else the default, or, where `tried`, what
-// the strategy says is worth a try.
-std::vector<std::map<std::string, std::int64_t>> option_sets(
-    const Strategy& s, const PlanningTask& task, const Task& group, bool tried) {
-  std::vector<std::map<std::string, std::int64_t>> sets = {options_of(s, task)};
-  for (const Option& option : s.options) {
-    if (!tried || option.candidates == nullptr || task.options.contains(option.name)) {
-      continue;
-    }
-    for (std::size_t i = 0, known = sets.size(); i < known; ++i) {
-      for (const std::int64_t value : option.candidates(group)) {
-        sets.push_back(sets[i]);
-        sets.back()[option.name] = value;
-      }
-    }
+  if (std::ranges::none_of(strategies(s.kind), &Strategy::one_rank)) {
+    return true;
   }
-  return sets;
+  return ranks > 1 ? !s.one_rank : s.one_rank || (ranks == task.ranks && !named.empty());
 }
 
-Verb verb(const PartChoice& choice) { return strategy(choice.part, choice.strategy).verb; }
-
-// Seconds alone: bytes are counted.
-PartCost operator*(PartCost cost, double factor) {
-  cost.wall *= factor;
-  cost.busy *= factor;
-  cost.forward *= factor;
-  return cost;
+const std::string& named_of(const Part& part, const PlanningTask& task) {
+  static const std::string any;
+  return attends(part.kind) ? task.attention : part.kind == "mlp" ? task.mlp : any;
 }
 
 }  // namespace
-
-PartCost operator+(const PartCost& attention, const PartCost& mlp) {
-  return {
-      .wall = attention.wall + mlp.wall,
-      .busy = attention.busy + mlp.busy,
-      .forward = attention.forward + mlp.forward,
-      .saved_bytes = attention.saved_bytes + mlp.saved_bytes,
-      .transient_bytes = std::max(attention.transient_bytes - mlp.saved_bytes, mlp.transient_bytes),
-      .input_bytes = attention.input_bytes};
-}
-
-PartCost whole_layer_cost(PartCost layer) {
-  const double more = layer.wall > 0 ? layer.forward / layer.wall : 0;
-  layer.busy *= 1 + more;
-  layer.wall += layer.forward;
-  layer.transient_bytes += layer.saved_bytes - layer.input_bytes;
-  layer.saved_bytes = layer.input_bytes;
-  return layer;
-}
-
-std::shared_ptr<const TimeModel> seconds_of(const PlanningTask& task, int domain) {
-  const bool whole = domain < task.domain();
-  const auto& wanted = whole && task.by_work ? task.by_work : task.seconds;
-  return wanted && (!whole || wanted->by_work()) ? wanted : closed_form(task.machine);
-}
 
 LayerCosts::LayerCosts(
     const PlanningTask& task, int ranks, int domain, const Correction& correction)
@@ -117,137 +61,99 @@ LayerCosts::LayerCosts(
       domain_(domain),
       model_(task.model),
       ends_(with_layers(task.model, 0)),
-      seconds_(seconds_of(task, domain)) {
-  std::vector<Recompute> levels(std::begin(kRecomputeLevels), std::end(kRecomputeLevels));
-  if (!task.training) {
-    levels = {Recompute::none};  // nothing is saved, so nothing is made again
-  } else if (!task.recompute.empty()) {
-    const LayerRecompute asked = layer_recompute(task.recompute);
-    levels = {asked.parts};
-    part_by_part_ = !asked.layer;
-    whole_ = asked.layer;
-  }
-  const auto group = [&](const std::string& part) {
-    return Task{
-        .part = model_.part(part),
-        .documents = {.lengths = {}, .cuts = Cuts(idx(ranks))},
-        .domain = domain};
-  };
-  const auto of_part = [&](const std::string& part) {
-    std::vector<const Strategy*> found;
-    const std::string& named = part == "mlp" ? task.mlp : task.attention;
-    for (const Strategy& s : strategies(part)) {
-      // a group that is not the whole weight domain gathers
-      const bool fits = ranks == task.ranks || s.verb == Verb::gather;
-      const bool wanted = part == "attention" ? suits(s, task, ranks)
-                                              : named.empty() || &strategy(part, named) == &s;
-      const PartChoice choice{.part = part, .strategy = s.name, .options = options_of(s, task)};
-      if (fits && wanted && misfits(group(part), choice).empty()) {
-        found.push_back(&s);
-      }
-    }
-    return found;
-  };
-  const std::vector<const Strategy*> mlps = of_part("mlp");
-  if (mlps.empty()) {
+      seconds_(seconds_of(task, domain)),
+      savings_(saving_choices(task)) {
+  // The published planner has no layers that are recomputed as a whole; it may be told to have no
+  // others.
+  savings_.whole &= !savings_.part_by_part || !layer_planner(task.planner).splits_all;
+  const std::vector<Stack> stacks = model_.stacks();
+  if (stacks.empty()) {
     return;
   }
-  // The published planner has no such layers; it may be told to have no others.
-  whole_ &= task.training && (!part_by_part_ || !layer_planner(task.planner).splits_all);
-  const int places = task.offload && task.training ? 2 : 1;
-  // Seconds that do not go by the work are the same whatever the options; the published planner has
-  // none.
-  const bool tried =
-      task.try_options && seconds_->by_work() && !layer_planner(task.planner).splits_all;
-  for (const std::string& part : layer_parts()) {
-    for (const Strategy* s : of_part(part)) {
-      for (const auto& options : option_sets(*s, task, group(part), tried)) {
-        for (const Recompute level : levels) {
-          PartChoice choice{
-              .part = part, .strategy = s->name, .recompute = level, .options = options};
-          if (levels.size() > 1 && canonical(choice).recompute != level) {
-            continue;  // the same as another level
-          }
-          choice = canonical(choice);
-          for (int host = 0; host < places; ++host) {
-            choice.offload = host == 1;
-            ways_.push_back(choice);
-            tried_.push_back(options != options_of(*s, task));
-          }
-        }
+  std::vector<std::vector<Candidate>> all;
+  LayerChoice layer;
+  for (const std::shared_ptr<const Part>& part : stacks.front().parts) {
+    all.push_back(candidates(part));
+    if (all.back().empty()) {
+      return;
+    }
+    parts_.push_back(part->name);
+    layer.push_back(all.back().front().choice);
+  }
+  learned_ = learned_part(model_, layer).part;
+  for (const std::vector<Candidate>& part : all) {
+    for (const Candidate& one : part) {
+      for (PartChoice& way : with_savings(one.choice, savings_)) {
+        ways_.push_back(std::move(way));
+        tried_.push_back(one.tried);
       }
     }
   }
-  for (const Strategy* attention : of_part("attention")) {
-    for (const Recompute level : levels) {
-      for (const Strategy* mlp : mlps) {
-        LayerChoice layer = text_layer(attention->name, mlp->name);
-        set_recompute(layer, {.parts = level, .layer = !part_by_part_});
-        part_of(layer, "mlp") = canonical(part_of(layer, "mlp"));
-        part_of(layer, "attention").options = options_of(*attention, task);
-        for (const auto& options : option_sets(*mlp, task, group("mlp"), tried)) {
-          part_of(layer, "mlp").options = options;
-          (options == options_of(*mlp, task) ? uniform_ : tried_uniform_).push_back(layer);
+  add_uniform(all);
+}
+
+std::vector<LayerCosts::Candidate> LayerCosts::candidates(
+    const std::shared_ptr<const Part>& part) const {
+  // Seconds that do not go by the work are the same whatever the options; the published planner has
+  // none.
+  const bool tries =
+      task_.try_options && seconds_->by_work() && !layer_planner(task_.planner).splits_all;
+  const Task group{
+      .part = part, .documents = {.lengths = {}, .cuts = Cuts(idx(ranks_))}, .domain = domain_};
+  std::vector<Candidate> found;
+  for (const Strategy& s : strategies(part->kind)) {
+    const OptionValues asked = options_of(s, task_.options);
+    PartChoice choice{.part = part->name, .strategy = s.name, .options = asked};
+    if (!suits(s, named_of(*part, task_), task_, ranks_) || !misfits(group, choice).empty()) {
+      continue;
+    }
+    for (OptionValues& options :
+         option_sets(s, asked, group, [&](const Option&) { return tries; })) {
+      const bool tried = options != asked;
+      choice.options = std::move(options);
+      found.push_back({.choice = choice, .tried = tried});
+    }
+  }
+  return found;
+}
+
+// The first part by what is asked for alone, beside the others by all that is worth a try.
+void LayerCosts::add_uniform(const std::vector<std::vector<Candidate>>& parts) {
+  struct Uniform {
+    LayerChoice layer;
+    bool tried = false;
+  };
+  for (const Candidate& first : parts.front()) {
+    for (const Recompute level : first.tried ? std::vector<Recompute>() : savings_.levels) {
+      std::vector<Uniform> layers = {{.layer = {first.choice}}};
+      for (std::size_t p = 1; p < parts.size(); ++p) {
+        std::vector<Uniform> longer;
+        for (const Uniform& before : layers) {
+          for (const Candidate& next : parts[p]) {
+            longer.push_back({.layer = before.layer, .tried = before.tried || next.tried});
+            longer.back().layer.push_back(next.choice);
+          }
         }
+        layers = std::move(longer);
+      }
+      for (Uniform& one : layers) {
+        set_recompute(one.layer, {.parts = level, .layer = !savings_.part_by_part});
+        std::ranges::transform(one.layer, one.layer.begin(), canonical);
+        (one.tried ? tried_uniform_ : uniform_).push_back(std::move(one.layer));
       }
     }
   }
 }
 
 PartCost LayerCosts::fold(std::size_t way, const std::vector<std::int64_t>& lengths) const {
-  const bool whole = way == ways_.size();
   const Documents documents = packed(lengths, ranks_, model_.causal);
-  Timeline parts;
-  PartQuestion question{
-      .ranks = ranks_, .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
-  if (whole) {
-    parts = timeline(ends_, documents, domain_, {}, task_.training);
-    question.part = "rest";
-  } else {
-    const PartChoice& choice = ways_[way];
-    parts = {
-        scheduled_part(task_of(model_, choice.part, documents, domain_), choice, task_.training)};
-    question.part = choice.part;
-    question.strategy = choice.strategy;
-    question.recompute = choice.recompute;
+  if (way == ways_.size()) {
+    return rest_cost(task_, *seconds_, timeline(ends_, documents, domain_, {}, task_.training));
   }
-
-  PartCost cost;
-  std::vector<PartWork> of_ranks;
-  std::vector<Seat> seats;
-  for (int r = 0; r < task_.ranks; ++r) {  // groups of the size, side by side
-    const Seat& seat = seats.emplace_back(Seat{
-        .group_rank = r % ranks_,
-        .domain_rank = r % task_.domain(),
-        .across_nodes = ranks_ > task_.on_a_node()});  // smaller ones lie inside
-    PartWork& mine = of_ranks.emplace_back();
-    for (const ScheduledPart& part : parts) {
-      mine += part_work(part, seat, task_.precision);
-    }
-    if (whole) {
-      const Footprint held = footprint(parts, seat, task_.precision, 0);
-      cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
-      cost.transient_bytes = std::max(cost.transient_bytes, held.peak_bytes - held.saved_bytes);
-    } else {
-      const Program& program = parts.front().program();
-      for (const Port& port : program.reads) {
-        const std::int64_t read = bytes(program, port.value, seat, task_.precision);
-        cost.input_bytes = std::max(cost.input_bytes, ways_[way].offload ? 0 : read);
-      }
-      const PartFootprint held = part_footprint(parts.front(), seat, task_.precision);
-      cost.saved_bytes = std::max(cost.saved_bytes, held.saved_bytes);
-      cost.transient_bytes = std::max(cost.transient_bytes, held.transient_bytes);
-    }
-  }
-  question.work = together(of_ranks, task_.machine.cores);
-  const PartSeconds seconds = seconds_->seconds(question);
-  cost.wall = seconds.total() +
-              copying_seconds(whole ? parts : linked(parts), seats, task_.precision, task_.machine);
-  cost.forward = seconds.phases[idx(PartPhase::forward)];
-  const double sharing =
-      std::max(1.0, static_cast<double>(task_.ranks) / static_cast<double>(task_.machine.cores));
-  cost.busy = cost.wall / sharing;
-  return cost;
+  const PartChoice& choice = ways_[way];
+  const ScheduledPart part =
+      scheduled_part(task_of(model_, choice.part, documents, domain_), choice, task_.training);
+  return part_cost(task_, *seconds_, part, choice);
 }
 
 const PartCost& LayerCosts::at(std::size_t way, std::size_t i) {
@@ -358,65 +264,25 @@ bool LayerCosts::tries(PartChoice part) const {
   return way != ways_.end() && tried_[idx(way - ways_.begin())];
 }
 
-LayerCosts::Ways LayerCosts::ways(std::int64_t length, AmongWays among, std::int64_t longest) {
-  // Part after part; what another beats is in no way that counts.  The correction scales a whole
-  // layer, so beside the same rest a part beats only those that are corrected like it; layers that
-  // are corrected otherwise meet when all are corrected.
-  const auto alike = [](const Partial& a, const Partial& b) { return a.factor == b.factor; };
-  const auto otherwise = [](const Partial& a, const Partial& b) { return a.factor != b.factor; };
-  std::vector<Partial> layers;
-  for (const std::string& part : layer_parts()) {
-    std::vector<Partial> parts;
-    for (std::size_t w = 0; w < ways_.size(); ++w) {
-      if (ways_[w].part == part && (among.tried || !tried_[w])) {
-        const bool measured = part == "attention";
-        parts.push_back(
-            {.parts = {ways_[w]},
-             .cost = read_off(w, length),
-             .factor = measured ? correction_.factor(
-                                      ways_[w].strategy, ranks_, longest > 0 ? longest : length)
-                                : 1});
-      }
+LayerWays LayerCosts::ways(std::int64_t length, AmongWays among, std::int64_t longest) {
+  std::vector<std::vector<Partial>> choices(parts_.size());
+  for (std::size_t w = 0; w < ways_.size(); ++w) {
+    if (among.tried || !tried_[w]) {
+      const auto part = std::ranges::find(parts_, ways_[w].part);
+      const bool learned = ways_[w].part == learned_;
+      choices[idx(part - parts_.begin())].push_back(
+          {.parts = {ways_[w]},
+           .cost = read_off(w, length),
+           .factor = learned ? correction_.factor(
+                                   ways_[w].strategy, ranks_, longest > 0 ? longest : length)
+                             : 1});
     }
-    if (task_.mix_parts) {  // else what is beaten may belong to the fastest layer
-      parts = unbeaten(std::move(parts), alike);
-    }
-    if (layers.empty()) {
-      layers = std::move(parts);
-      continue;
-    }
-    std::vector<Partial> longer;
-    for (const Partial& before : layers) {
-      for (const Partial& next : parts) {
-        if (!task_.mix_parts && verb(before.parts.front()) != verb(next.parts.front())) {
-          continue;
-        }
-        Partial& one = longer.emplace_back(before);
-        one.parts.push_back(next.parts.front());
-        one.cost = before.cost + next.cost;
-        one.factor = before.factor * next.factor;
-      }
-    }
-    layers = std::move(longer);
   }
-  if (whole_ && (among.whole || !part_by_part_)) {
-    add_whole(layers, part_by_part_);
-    layers = unbeaten(std::move(layers), alike);
-  }
-  for (Partial& one : layers) {
-    one.cost = one.cost * one.factor;
-  }
-  Ways result;
-  for (Partial& one : unbeaten(std::move(layers), otherwise)) {
-    result.costs.push_back(
-        {.name = name(one.parts),
-         .seconds = one.cost.wall,
-         .saved_bytes = one.cost.saved_bytes,
-         .transient_bytes = std::max<std::int64_t>(0, one.cost.transient_bytes)});
-    result.layers.push_back(std::move(one.parts));
-    result.busy.push_back(one.cost.busy);
-  }
-  return result;
+  return layer_ways(
+      std::move(choices),
+      {.part_by_part = savings_.part_by_part,
+       .whole = savings_.whole && (among.whole || !savings_.part_by_part),
+       .mix_verbs = task_.mix_parts});
 }
 
 const std::vector<std::size_t>& LayerCosts::ways_of(const LayerChoice& choice) {
@@ -458,7 +324,7 @@ PartCost LayerCosts::predicted_layer_once(const LayerChoice& choice) {
 PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length, std::int64_t longest) {
   return predicted_layer(choice, length) *
          correction_.factor(
-             part_of(choice, "attention").strategy, ranks_, longest > 0 ? longest : length);
+             learned_part(model_, choice).strategy, ranks_, longest > 0 ? longest : length);
 }
 
 PartCost LayerCosts::rest(std::int64_t length) {

@@ -1,8 +1,8 @@
-// What each way to run a layer costs on one group of ranks, by the length of the document.
+// What each way to run a layer costs on one group of ranks, by the length of the document: for
+// models whose samples have one free dim.
 //
-// Bytes are folds of the parts' programs, seconds a time model's.  Both are made once on a ladder
-// of lengths, a quarter of a doubling apart, and read off between its rungs.  Next: layer_planner.h
-// chooses among the ways.
+// Prices of parts (part_cost.h) are made once on a ladder of lengths, a quarter of a doubling
+// apart, and read off between its rungs.  Next: layer_planner.h chooses among the ways.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,10 @@
 #include "paradyse/plan/planning_task.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/plan/time_model.h"
-#include "src/plan/search/layers/layer_planner.h"
+#include "src/plan/search/layers/part_cost.h"
+#include "src/plan/search/layers/partial_layers.h"
 
 namespace paradyse {
-
-// Of one part of a layer, or of the rest of the model.
-struct PartCost {
-  double wall = 0;     // seconds of all ranks, in groups of the size, each with such a document
-  double busy = 0;     // of one rank, alone on a core
-  double forward = 0;  // of `wall`, a forward pass
-  std::int64_t saved_bytes = 0;  // of the fullest rank, as the next
-  std::int64_t transient_bytes = 0;
-  std::int64_t input_bytes = 0;  // of what it reads and does not leave on the host
-};
 
 // Which ways to run a layer are asked for.
 struct AmongWays {
@@ -35,25 +26,16 @@ struct AmongWays {
   bool whole = true;  // layers made again as a whole; where nothing else is asked for, always
 };
 
-// What seconds go by where weights are gathered from the ranks of `domain`: where they are whole,
-// what goes by the work if there is that, since others were measured with all that they gather.
-std::shared_ptr<const TimeModel> seconds_of(const PlanningTask& task, int domain);
-
 class LayerCosts {
  public:
   // For groups of `ranks`, side by side, which gather weights from the ranks of `domain`.  Fewer
   // than all: only strategies that gather weights.  What is given lives longer.
   LayerCosts(const PlanningTask& task, int ranks, int domain, const Correction& correction);
 
-  // Every way that none beats in seconds as corrected, saved and transient bytes together, and the
-  // layer it stands for.  Seconds are `wall`.  They are corrected as for a group whose longest
-  // document has `longest` tokens; 0: `length`, the only one.
-  struct Ways {
-    std::vector<LayerCost> costs;
-    std::vector<LayerChoice> layers;
-    std::vector<double> busy;
-  };
-  Ways ways(std::int64_t length, AmongWays among = {}, std::int64_t longest = 0);
+  // Every way that none beats in seconds as corrected, saved and transient bytes together.  Seconds
+  // are `wall`.  They are corrected as for a group whose longest document has `longest` tokens; 0:
+  // `length`, the only one.
+  LayerWays ways(std::int64_t length, AmongWays among = {}, std::int64_t longest = 0);
   // Whether the part has options that nobody asked for.
   [[nodiscard]] bool tries(PartChoice part) const;
 
@@ -75,7 +57,7 @@ class LayerCosts {
   std::vector<double> predicted_rest_walls(const std::vector<Place>& places);
   PartCost predicted_rest_once() { return once(ways_.size()); }
 
-  // Attention and MLP alike: those that people compare.
+  // All parts recomputed alike: those that people compare.
   [[nodiscard]] const std::vector<LayerChoice>& uniform() const { return uniform_; }
   // The same with options that nobody asked for.
   [[nodiscard]] const std::vector<LayerChoice>& tried() const { return tried_uniform_; }
@@ -91,17 +73,25 @@ class LayerCosts {
       std::vector<double>& walls);
   PartCost read_off(std::size_t way, std::int64_t length);
   const PartCost& once(std::size_t way);
-  PartCost fold(std::size_t way, const std::vector<std::int64_t>& lengths) const;
+  [[nodiscard]] PartCost fold(std::size_t way, const std::vector<std::int64_t>& lengths) const;
+  // A part of a layer by a strategy and its options, which somebody asked for or not.
+  struct Candidate {
+    PartChoice choice;
+    bool tried = false;
+  };
+  [[nodiscard]] std::vector<Candidate> candidates(const std::shared_ptr<const Part>& part) const;
+  void add_uniform(const std::vector<std::vector<Candidate>>& parts);
 
   const PlanningTask& task_;
   const Correction& correction_;
   int ranks_;
   int domain_;
   const Model& model_;
-  Model ends_;  // of it, without layers
+  Model ends_;                      // of it, without layers
+  std::vector<std::string> parts_;  // of a layer
+  std::string learned_ = {};        // of these, learned_part()
   std::shared_ptr<const TimeModel> seconds_;
-  bool part_by_part_ = true;      // layers whose parts are made again one by one
-  bool whole_ = true;             // layers that are made again as a whole
+  SavingChoices savings_;
   std::vector<PartChoice> ways_;  // to run one part
   std::vector<bool> tried_;       // [way] it has an option that nobody asked for
   std::vector<LayerChoice> uniform_;
@@ -127,12 +117,5 @@ struct LayerCosts::Place {
   double most_above =
       0;  // what is read off here is above the cost by no more than this share of it
 };
-
-// The cost of a layer's two parts together: what one keeps is there while the other runs.
-PartCost operator+(const PartCost& attention, const PartCost& mlp);
-
-// The cost of a layer that is made again as a whole: it keeps what it reads, and all that its parts
-// keep while its backward pass runs.
-PartCost whole_layer_cost(PartCost layer);
 
 }  // namespace paradyse

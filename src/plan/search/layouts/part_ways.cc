@@ -7,6 +7,7 @@
 #include "paradyse/plan/cost.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
+#include "src/plan/search/layers/part_choices.h"
 
 namespace paradyse {
 namespace {
@@ -168,24 +169,22 @@ std::optional<PartWay> PartWays::way(const Part& part, PartChoice choice, std::s
   }
 }
 
-// The choice by its strategy's defaults and by every other value that planners try, but for tiles,
-// which are the task's.
+// The choice by its strategy's defaults and by all that is worth a try, but for tiles, which are
+// the task's.
 std::vector<PartChoice> PartWays::with_options(
     const Part& part, const Strategy& strategy, const PartChoice& choice) const {
-  std::vector<PartChoice> all = {choice};
   const Task task{
       .part = *std::ranges::find(parts_, &part, &std::shared_ptr<const Part>::get),
       .choice = choice,
       .documents = task_.documents,
       .domain = domain_of(task_)};
-  for (const Option& option : strategy.options) {
-    if (option.candidates == nullptr || std::string(option.name) == kTilesOption) {
-      continue;
-    }
-    for (const std::int64_t value : option.candidates(task)) {
-      all.push_back(choice);
-      all.back().options[option.name] = value;
-    }
+  std::vector<PartChoice> all;
+  for (OptionValues& options :
+       option_sets(strategy, choice.options, task, [](const Option& option) {
+         return option.name != kTilesOption;
+       })) {
+    all.push_back(choice);
+    all.back().options = std::move(options);
   }
   return all;
 }

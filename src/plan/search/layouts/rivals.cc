@@ -13,7 +13,6 @@ namespace {
 using Places = std::map<std::string, Placement>;
 
 bool spatial(const std::string& part) { return part.starts_with("spatial"); }
-bool attends(const std::string& part) { return part.ends_with("attention"); }
 
 // x and a strategy of attention in either block; the MLP gathers weights, or holds them.
 struct VideoWay {
@@ -42,7 +41,7 @@ LayoutRival video(const VideoWay& way, const Model& model) {
       rival.parts.push_back(
           {.part = part->name,
            .strategy = part->kind == kCrossAttention ? "Local"
-                       : attends(part->name)         ? core
+                       : attends(part->kind)         ? core
                                                      : way.mlp,
            .in = {{"x", {first ? way.spatial_cut : way.temporal_cut}}}});
     }

@@ -8,7 +8,7 @@
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/layers/layer_planner.h"
-#include "src/plan/search/layouts/layer_ways.h"
+#include "src/plan/search/layouts/placed_layers.h"
 
 namespace paradyse {
 namespace {
@@ -102,11 +102,7 @@ std::string name_in(Plan& plan, const LayerRuns& program) {
 }
 
 SamplePlans::SamplePlans(PlanningTask asked)
-    : Planning(std::move(asked)),
-      recompute_(
-          task().recompute.empty() || !task().training
-              ? std::nullopt
-              : std::optional(layer_recompute(task().recompute))) {}
+    : Planning(std::move(asked)), savings_(saving_choices(task())) {}
 
 Documents SamplePlans::documents(const SampleGroup& group) const {
   Documents packed = paradyse::packed(
@@ -123,7 +119,7 @@ const std::vector<LayerChoice>& SamplePlans::layout(const SampleGroup& group) {
         .model = &task().model,
         .documents = documents(group),
         .domain = costs().domain(),
-        .recompute = recompute_.value_or(LayerRecompute{}),
+        .recompute = {.parts = savings_.levels.front(), .layer = !savings_.part_by_part},
         .seconds = {}};
     try {
       known->second = choices(layout, plan_layouts(layout, task().model.layers));
@@ -183,26 +179,25 @@ SamplePlans::Found SamplePlans::find(const SampleGroup& group, Messages messages
   if (fits(layouts) || layouts.empty()) {
     return found;
   }
-  LayerWaysTask ways_task{
+  PlacedLayer layer{
       .task = task(),
-      .prediction = prediction(),
       .documents = documents(group),
       .domain = costs().domain(),
-      .layer = {},
-      .recompute = recompute_,
-      .whole = group.ranks == task().ranks || weights_whole()};
+      .choice = {},
+      .savings = savings_};
+  layer.savings.whole &= !savings_.part_by_part || group.ranks == task().ranks || weights_whole();
   std::vector<StackWays> stacks;
   LayerChoice all_parts;
   for (const Stack& stack : model.stacks()) {
-    ways_task.layer = layouts[idx(stack.first + stack.layers / 2)];
-    all_parts.insert(all_parts.end(), ways_task.layer.begin(), ways_task.layer.end());
-    stacks.push_back({.layers = stack.layers, .ways = layer_ways(ways_task)});
+    layer.choice = layouts[idx(stack.first + stack.layers / 2)];
+    all_parts.insert(all_parts.end(), layer.choice.begin(), layer.choice.end());
+    stacks.push_back({.layers = stack.layers, .ways = ways_of(layer)});
   }
   share_out(stacks);
-  ways_task.layer = std::move(all_parts);
+  layer.choice = std::move(all_parts);
   // All layers alike, which is what there is to fall back on; then mixed.  What is not in a layer,
   // and moves, show when all is counted: the capacity of layers at which all fits is bisected.
-  for (const LayerChoice& way : ways_alike(ways_task)) {
+  for (const LayerChoice& way : ways_alike(layer)) {
     fits(with(model, layouts, {&way}));
   }
   constexpr int kTries = 12;

@@ -2,8 +2,8 @@
 // together.
 //
 // The layout is the one that sends least (layout_planner.h).  Within memory, of each part of each
-// layer, is chosen what is recomputed and in how many tiles it runs (layer_ways.h); bytes are those
-// of the fullest rank, counted.
+// layer, is chosen what is recomputed and in how many tiles it runs (placed_layers.h); bytes are
+// those of the fullest rank, counted.
 #pragma once
 
 #include <compare>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "src/plan/search/batch/planning.h"
+#include "src/plan/search/layers/part_choices.h"
 
 namespace paradyse {
 
@@ -63,7 +64,7 @@ class SamplePlans final : public Planning {
   // Placements of the layers of a group, which know nothing of memory.
   const std::vector<LayerChoice>& layout(const SampleGroup& group);
 
-  std::optional<LayerRecompute> recompute_;
+  SavingChoices savings_;
   // By the ranks that weights are gathered from, too; counted: nothing changes them.
   std::map<std::pair<SampleGroup, int>, std::vector<LayerChoice>> layouts_;
   std::map<std::tuple<SampleGroup, Messages, Caps>, Found> known_;

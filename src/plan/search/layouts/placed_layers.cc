@@ -1,0 +1,111 @@
+#include "src/plan/search/layouts/placed_layers.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "paradyse/plan/index.h"
+
+namespace paradyse {
+namespace {
+
+constexpr std::int64_t kTiles[] = {1, 4, 16};  // that are looked at
+
+void set_tiles(PartChoice& choice, const Model& model, std::int64_t tiles) {
+  if (tiles > 1 && takes(model.part(choice.part)->kind, choice.strategy, kTilesOption)) {
+    choice.options[kTilesOption] = tiles;
+  }
+}
+
+std::vector<Partial> priced_choices(const PlacedLayer& of, const PartChoice& given) {
+  const Model& model = of.task.model;
+  const auto seconds = seconds_of(of.task, of.domain);
+  Task task{
+      .part = model.part(given.part),
+      .choice = {},
+      .streams = {},
+      .documents = of.documents,
+      .domain = of.domain};
+  task.streams = streams_of(model, *task.part, given, of.documents);
+  std::vector<Partial> priced;
+  for (const std::int64_t tiles : kTiles) {
+    PartChoice tiled = given;
+    set_tiles(tiled, model, tiles);
+    if (tiles > 1 && tiled == given) {
+      continue;
+    }
+    for (PartChoice& choice : with_savings(tiled, of.savings)) {
+      const ScheduledPart part = scheduled_part(task, choice, of.task.training);
+      const PartCost cost = part_cost(of.task, *seconds, part, choice);
+      priced.push_back({.parts = {std::move(choice)}, .cost = cost});
+    }
+  }
+  return priced;
+}
+
+// Of the fullest rank, what enters the layer and does not wait on the host: a stream that its
+// readers all leave there does.
+std::int64_t entering_bytes(const PlacedLayer& of, const LayerChoice& layer) {
+  std::map<std::string, std::int64_t> here;
+  std::set<std::string> made;
+  for (const PartChoice& choice : layer) {
+    const Part& part = *of.task.model.part(choice.part);
+    const Layouts streams = streams_of(of.task.model, part, choice, of.documents);
+    for (const std::string& name : part.reads) {
+      for (int rank = 0; rank < of.documents.ranks(); ++rank) {
+        if (!made.contains(name) && !choice.offload) {
+          std::int64_t& most = here[name];
+          most = std::max(most, streams.at(name).elements(rank) * of.task.precision.activation);
+        }
+      }
+    }
+    made.insert(part.writes.begin(), part.writes.end());
+  }
+  std::int64_t sum = 0;
+  for (const auto& [name, bytes] : here) {
+    sum += bytes;
+  }
+  return sum;
+}
+
+}  // namespace
+
+LayerWays ways_of(const PlacedLayer& layer) {
+  std::vector<std::vector<Partial>> choices;
+  choices.reserve(layer.choice.size());
+  for (const PartChoice& part : layer.choice) {
+    choices.push_back(priced_choices(layer, part));
+  }
+  return layer_ways(
+      std::move(choices),
+      {.part_by_part = layer.savings.part_by_part,
+       .whole = layer.savings.whole,
+       .entering = [&](const LayerChoice& made) { return entering_bytes(layer, made); }});
+}
+
+std::vector<LayerChoice> ways_alike(const PlacedLayer& layer) {
+  const SavingChoices& savings = layer.savings;
+  std::vector<LayerChoice> all;
+  for (const bool whole : {false, true}) {
+    if (whole ? !savings.whole : !savings.part_by_part) {
+      continue;
+    }
+    for (const Recompute level : savings.levels) {
+      for (const std::int64_t tiles : kTiles) {
+        for (const bool offload : savings.offload) {
+          LayerChoice& way = all.emplace_back(layer.choice);
+          set_recompute(way, {.parts = level, .layer = whole});
+          for (PartChoice& part : way) {
+            part = canonical(part);
+            part.offload = offload;
+            set_tiles(part, layer.task.model, tiles);
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace paradyse
