@@ -7,6 +7,7 @@ scaled to 4,096 tokens, and one of 4,096 for every two steps; clips of 8 to 64 f
 model; alignments of 20 to 120 residues for a protein model.
 
 A planner is a row of the table of batch planners, or static:STRATEGY, which recomputes where it must.
+With PROGRAM paradyse-lab there are rivals, too: groups-by-megatron, groups-by-verl, groups-by-longest-first.
 
 usage: benchmarks/two_nodes.py PROGRAM OUT.json [--family text|stdit|evoformer] [--mbit 100] [--planners a,b]
 """

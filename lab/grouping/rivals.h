@@ -11,10 +11,12 @@ GroupingPlannerRow published_as_written_planner();  // the same without what its
 GroupingPlannerRow sorted_planner();
 GroupingPlannerRow best_fit_planner();
 GroupingPlannerRow karmarkar_karp_planner();
+GroupingPlannerRow verl_planner();  // karmarkar_karp.cc
 GroupingPlannerRow megatron_planner();
 GroupingPlannerRow two_stage_planner();
 
-// Makes them rows of grouping_planners(), once, however often it is called.
+// Makes them rows of grouping_planners(), once, however often it is called; and of
+// batch_planners() each that needs no solver, and the plain ones beside them: "groups-by-megatron".
 void add_rivals();
 
 }  // namespace paradyse

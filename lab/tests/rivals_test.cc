@@ -219,6 +219,14 @@ TEST(KarmarkarKarp, Differences) {
       (Groups{{{0, {3, 4}}, {0, {0}}}, {{0, {1}}, {0, {2}}}}));
 }
 
+// By tokens 90 + 40 | 60 + 50 thousand; by 24,576 s + s^2 the longest is as much as the others.
+TEST(Verl, CountsSquares) {
+  const std::vector<std::int64_t> lengths = {90'000, 60'000, 50'000, 40'000};
+  const GroupingTask task = plain_task(2, {1}, 1'000'000, 1e6, lengths);
+  EXPECT_EQ(planned("karmarkar-karp", task), (Groups{{{0, {0, 3}}, {0, {1, 2}}}}));
+  EXPECT_EQ(planned("verl", task), (Groups{{{0, {1, 2, 3}}, {0, {0}}}}));
+}
+
 TEST(Megatron, TakesTheLeastPowerOfTwo) {
   EXPECT_EQ(
       planned("megatron", plain_task(4, {1, 2, 3, 4}, 10, 1, {30, 15, 8, 6})),

@@ -479,5 +479,15 @@ TEST(EveryPlanner, OfSamplesIsChecked) {
   EXPECT_GE(made, 4 * kSeeds);  // what takes all memory, at least
 }
 
+// A rival that groups documents is not what would plan samples under its name.
+TEST(EveryPlanner, OfDocumentsAloneRefusesSamples) {
+  Drawn drawn(0);
+  PlanningTask task{.model = {}, .machine = {}, .batch_planner = "groups-by-megatron"};
+  task.model = drawn.grid(task.dims);
+  EXPECT_THROW(planner_for(task), std::invalid_argument);
+  task.batch_planner = "groups";
+  EXPECT_NE(planner_for(task), nullptr);
+}
+
 }  // namespace
 }  // namespace paradyse

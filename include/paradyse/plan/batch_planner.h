@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -92,14 +93,18 @@ class BatchPlanner {
 };
 
 struct BatchPlannerRow {
-  const char* name = "";
-  const char* old_name = "";  // that is accepted, too
-  const char* summary = "";   // one line for people
-  std::unique_ptr<DocumentPlanner> (*make)(PlanningTask task) = nullptr;
+  std::string name = {};
+  std::string old_name = {};  // that is accepted, too
+  std::string summary = {};   // one line for people
+  std::function<std::unique_ptr<DocumentPlanner>(PlanningTask task)> make = {};
   // Of groups that it tries, on so many ranks; ascending.
-  std::vector<int> (*sizes)(int ranks) = nullptr;
+  std::function<std::vector<int>(int ranks)> sizes = {};
+  bool samples = true;  // its sizes are those that samples of several dims may be planned with
 };
 std::span<const BatchPlannerRow> batch_planners();
+// Further rows, before the first plan: references to rows do not survive it.  Throws
+// std::logic_error for a name that is taken.
+void add_batch_planners(const std::vector<BatchPlannerRow>& more);
 // Throws std::invalid_argument, with the names there are, for another.
 const BatchPlannerRow& batch_planner_row(const std::string& name);
 // The one that the task names.  Throws like batch_planner_row(), and std::invalid_argument where no

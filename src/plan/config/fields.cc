@@ -46,7 +46,7 @@ template <typename Rows>
 std::vector<Renamed> renamed_of(const Rows& table) {
   std::vector<Renamed> renamed;
   for (const auto& row : table) {
-    if (*row.old_name != '\0') {
+    if (!std::string_view(row.old_name).empty()) {
       renamed.push_back({.now = row.name, .old = row.old_name});
     }
   }

@@ -59,8 +59,12 @@ double mean_of(const std::vector<double>& speeds) {
 
 class Groups {
  public:
-  Groups(DocumentPlans& documents, const std::vector<std::int64_t>& lengths, Caps caps)
-      : documents_(documents), lengths_(lengths), caps_(caps) {
+  Groups(
+      DocumentPlans& documents,
+      const std::vector<std::int64_t>& lengths,
+      Caps caps,
+      const std::string& planner = "fast")
+      : documents_(documents), lengths_(lengths), caps_(caps), planner_(planner) {
     for (const LayerCosts::Place& place : LayerCosts::places(lengths)) {
       surely_.push_back(1 - place.most_above);
     }
@@ -77,7 +81,7 @@ class Groups {
     for (int attempt = 0; attempt < kCounts; ++attempt, room *= kLessRoom) {
       const GroupingTask task = grouping_task(ways, room);
       const GroupingAnswer answer =
-          grouping_planner("fast").plan(task, {.moves = kMovesOfTraining});
+          grouping_planner(planner_).plan_on(task, {.moves = kMovesOfTraining});
       if (!answer.grouping) {
         return std::nullopt;
       }
@@ -271,6 +275,7 @@ class Groups {
   DocumentPlans& documents_;
   const std::vector<std::int64_t>& lengths_;
   Caps caps_;
+  std::string planner_;                   // of groupings
   std::vector<double> surely_;            // [document] of what is read off of it, so much at least
   std::map<int, std::vector<Way>> ways_;  // [ranks]
   // [ranks][document] Seconds in whatever layer, beside what a document of one token takes: those
@@ -308,6 +313,24 @@ class FlexspPlanner final : public DocumentPlanner {
     }
     return best;
   }
+};
+
+class GroupsBy final : public DocumentPlanner {
+ public:
+  GroupsBy(PlanningTask task, std::string planner)
+      : DocumentPlanner(std::move(task)), planner_(std::move(planner)) {}
+
+ private:
+  Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
+    Answer answer{.plan = Groups(documents(), lengths, caps, planner_).make(0), .why_not = {}};
+    if (!answer.plan) {
+      answer.why_not = "no plan fits in groups by " + planner_ + ": documents of up to " +
+                       std::to_string(longest_of(lengths)) + " tokens do not fit";
+    }
+    return answer;
+  }
+
+  std::string planner_;
 };
 
 template <int ranks>
@@ -353,6 +376,18 @@ std::array<BatchPlannerRow, 5> groups_of_one_size() {
           "for comparison, every document split over eight ranks (or all, if fewer)"),
       one_size<std::numeric_limits<int>::max()>(
           "groups-of-all", "for comparison, every document split over all ranks")};
+}
+
+BatchPlannerRow groups_by(std::string name, const GroupingPlannerRow& planner) {
+  return {
+      .name = std::move(name),
+      .summary = std::string("for comparison, ") + planner.summary,
+      .make = [planner = std::string(planner.name)](
+                  PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
+        return std::make_unique<GroupsBy>(std::move(task), planner);
+      },
+      .sizes = any_size,
+      .samples = false};
 }
 
 BatchPlannerRow flexsp() {

@@ -11,8 +11,10 @@
 
 namespace paradyse {
 
-std::span<const BatchPlannerRow> batch_planners() {
-  static const std::vector<BatchPlannerRow> rows = [] {
+namespace {
+
+std::vector<BatchPlannerRow>& all_rows() {
+  static std::vector<BatchPlannerRow> rows = [] {
     std::vector<BatchPlannerRow> all = {borders(), whole_or_split(), flexsp()};
     for (const BatchPlannerRow& one : groups_of_one_size()) {
       all.push_back(one);
@@ -20,6 +22,19 @@ std::span<const BatchPlannerRow> batch_planners() {
     return all;
   }();
   return rows;
+}
+
+}  // namespace
+
+std::span<const BatchPlannerRow> batch_planners() { return all_rows(); }
+
+void add_batch_planners(const std::vector<BatchPlannerRow>& more) {
+  for (const BatchPlannerRow& row : more) {
+    if (row_named(batch_planners(), row.name) != nullptr) {
+      throw std::logic_error("two batch planners are called " + row.name);
+    }
+    all_rows().push_back(row);
+  }
 }
 
 const BatchPlannerRow& batch_planner_row(const std::string& name) {

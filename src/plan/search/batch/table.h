@@ -2,10 +2,12 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
 #include "src/plan/search/batch/document_plans.h"
+#include "src/plan/search/grouping/planners.h"
 
 namespace paradyse {
 
@@ -14,6 +16,10 @@ BatchPlannerRow whole_or_split();
 BatchPlannerRow flexsp();
 // Every document over 1, 2, 4, 8 or all ranks: one size for all, and all else as flexsp has it.
 std::array<BatchPlannerRow, 5> groups_of_one_size();
+
+// Groups as a planner of groupings finds them, all else as flexsp has it, without the borders'
+// plan.
+BatchPlannerRow groups_by(std::string name, const GroupingPlannerRow& planner);
 
 // One rank and all of them; those between, too, of more than eight ranks the powers of two.
 std::vector<int> one_or_all(int ranks);

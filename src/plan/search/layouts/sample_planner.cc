@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 
 #include "paradyse/plan/index.h"
@@ -183,6 +184,12 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
 
 std::unique_ptr<BatchPlanner> planner_for(PlanningTask task) {
   if (task.model.of_samples()) {
+    if (const BatchPlannerRow& row = batch_planner_row(task.batch_planner); !row.samples) {
+      throw std::invalid_argument(
+          "parallel.batch_planner '" + row.name +
+          "' plans documents alone; samples of several dims are planned by groups, borders and "
+          "groups-of-N");
+    }
     return std::make_unique<SamplePlanner>(std::move(task));
   }
   return batch_planner(std::move(task));
