@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import random
+import secrets
 import statistics
 import struct
 import subprocess
@@ -33,6 +34,7 @@ MODELS = {
 SPACES = ("paradyse-node-0", "paradyse-node-1")
 DEADLINE = 1800  # seconds of a command
 LONGEST = 4096  # tokens of a document
+SECRET = secrets.token_hex(16)  # of the runs: both nodes have to know it
 MLP_OF = {"MegatronTS": "hold", "METP": "pass"}  # weight modes of static strategies
 
 
@@ -59,10 +61,11 @@ def set_up(mbit):
 
 def launch(program, port, *args):
     """The command on both nodes; node 0's standard output, or None where no plan fits."""
+    known = {**os.environ, "PARADYSE_SECRET": SECRET}
     nodes = [subprocess.Popen(
         ["ip", "netns", "exec", space, "taskset", "-c", str(i % os.cpu_count()), program, "launch", "-n", "2",
          "--nodes", "2", "--node", str(i), "--rendezvous", f"10.77.0.1:{port}", "--", *map(str, args)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for i, space in enumerate(SPACES)]
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=known) for i, space in enumerate(SPACES)]
     said = [node.communicate(timeout=DEADLINE) for node in nodes]
     if any("no plan" in errors for _, errors in said) and any(node.returncode for node in nodes):
         return None
