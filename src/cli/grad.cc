@@ -17,6 +17,7 @@
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/config/fields.h"
 #include "src/plan/plan/explain.h"
 #include "src/run/data/data_report.h"
 #include "src/run/data/grid_data.h"
@@ -294,6 +295,22 @@ Plan layouts_of(const GradOptions& options, const Model& model, const GridData& 
   return plan;
 }
 
+// Those of [data] that say how the data of such models is read.
+void expect_reading_keys(const std::vector<std::string>& settings, KnownBy models) {
+  std::vector<std::string> taken = keys_known_by(models);
+  std::erase_if(taken, [](const std::string& key) {
+    return section_of(key) != "data" || key == "data.weights";
+  });
+  for (const std::string& setting : settings) {
+    if (std::ranges::find(taken, setting.substr(0, setting.find('='))) == taken.end()) {
+      throw std::invalid_argument(fmt::format(
+          "--set {}: for this model grad accepts only these keys: {}",
+          setting,
+          joined(taken, ", ")));
+    }
+  }
+}
+
 Question sample_question(
     const GradOptions& options,
     const ModelInput& input,
@@ -305,18 +322,11 @@ Question sample_question(
     throw std::invalid_argument(
         "--device: multi-axis models (video, protein) run only on CPUs so far");
   }
-  const bool of_text = std::ranges::any_of(options.settings, [](const std::string& setting) {
-    return std::ranges::none_of(
-        std::array{
-            "data.protein=", "data.masked_residues=", "data.sequences=", "data.extra_sequences="},
-        [&](const char* of_samples) { return setting.starts_with(of_samples); });
-  });
-  if (of_text || options.bytes) {
+  if (options.bytes) {
     throw std::invalid_argument(fmt::format(
-        "a model of type {} takes files of --data; --bytes, and --set but of data.protein, "
-        "data.masked_residues, data.sequences and data.extra_sequences, are for language models",
-        model.family));
+        "--bytes is for language models, but --model is of type {}: leave it out", model.family));
   }
+  expect_reading_keys(options.settings, KnownBy::samples);
   const RunConfig config = load_config("", options.settings).config;
   const GridData data = reading([&] {
     return read_grid_data(
@@ -344,17 +354,9 @@ Question sample_question(
 
 // As eval and train have it, but that short documents stay in their places.
 RunConfig data_config(const GradOptions& options) {
-  const std::vector<std::string> taken = {
-      "bytes", "end_id", "max_tokens", "min_tokens", "too_long"};
+  expect_reading_keys(options.settings, KnownBy::documents);
   std::vector<std::string> settings = {"data.min_tokens=0"};
-  for (const std::string& setting : options.settings) {
-    const std::string key = setting.substr(0, setting.find('='));
-    if (std::ranges::none_of(taken, [&](const auto& name) { return key == "data." + name; })) {
-      throw std::invalid_argument(fmt::format(
-          "--set {}: grad accepts only these keys: data.{}", setting, joined(taken, ", data.")));
-    }
-    settings.push_back(setting);
-  }
+  settings.insert(settings.end(), options.settings.begin(), options.settings.end());
   if (options.bytes) {
     settings.emplace_back("data.bytes=true");
   }

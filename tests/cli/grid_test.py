@@ -355,6 +355,9 @@ name = "{model.stem}"
             said = self.run_program("train", "-c", run, "--set", f"output.name={model.stem}2").stderr
             self.assertIn("plans use the structured model of measured costs", said)
             self.assertIn("--lengths is for language models", self.error_of("profile", "-c", run, "--lengths", 64))
+            for key in ("data.bytes=true", "data.max_tokens=9", "parallel.attention=METP", "parallel.head_groups=2"):
+                self.assertIn(key.split("=")[0] + " is for language models",
+                              self.error_of("train", "-c", run, "--set", key))
         self.assertIn("data.path", self.error_of("profile", "--model", self.video))
 
     def test_what_is_wrong_is_named(self):

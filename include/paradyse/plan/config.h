@@ -147,6 +147,7 @@ struct ConfigKey {
   std::string default_value;  // as TOML
   std::string accepted;       // "a whole number from 1"
   std::string meaning;        // a sentence or two
+  std::string models = {};    // that alone know it; "": all do
 };
 // All keys, in the order of the struct.
 std::vector<ConfigKey> config_keys();

@@ -101,12 +101,14 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Residual and embedding dropout. A negative value takes the rate from the model's "
                "configuration.",
        .value = &c.model.dropout,
-       .range = own_or_share},
+       .range = own_or_share,
+       .known_by = KnownBy::documents},
       {.key = "model.attention_dropout",
        .help = "Attention dropout, which is not implemented: only 0 can be trained. A negative "
                "value takes the rate from the model's configuration.",
        .value = &c.model.attention_dropout,
-       .range = own_or_share},
+       .range = own_or_share,
+       .known_by = KnownBy::documents},
       {.key = "data.path",
        .help = "Documents to train on: folders, files (JSONL or text) and glob patterns. See "
                "docs/reference/data.md.",
@@ -115,7 +117,8 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Blend: a number for each entry of data.path, the share of its tokens relative to "
                "the others. Empty: every document of all entries is drawn once an epoch.",
        .value = &c.data.weights,
-       .range = {.low = 0, .low_open = true}},
+       .range = {.low = 0, .low_open = true},
+       .known_by = KnownBy::documents},
       {.key = "data.eval_path",
        .help = "Held-out documents, given like data.path. Their loss is measured at the end, and "
                "during training with train.eval_every. Empty: none.",
@@ -129,48 +132,57 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "data.min_tokens",
        .help = "Shorter documents are left out; the run says how many.",
        .value = &c.data.min_tokens,
-       .range = from_zero},
+       .range = from_zero,
+       .known_by = KnownBy::documents},
       {.key = "data.max_tokens",
        .help = "Longest document in tokens; data.too_long says what happens to longer ones. 0: no "
                "limit, or, for a model with learned positions, their number.",
        .value = &c.data.max_tokens,
-       .range = from_zero},
+       .range = from_zero,
+       .known_by = KnownBy::documents},
       {.key = "data.too_long",
        .help = "What happens to a document longer than data.max_tokens. cut: its end is cut off. "
                "skip: it is left out. refuse: the run does not start. split: it becomes several "
                "documents of at most that length.",
        .value = &c.data.too_long,
-       .accepted = {"cut", "skip", "refuse", "split"}},
+       .accepted = {"cut", "skip", "refuse", "split"},
+       .known_by = KnownBy::documents},
       {.key = "data.bytes",
        .help = "Use the bytes of text as tokens even if the model has a tokenizer. Otherwise text "
                "for such a model is an error.",
-       .value = &c.data.bytes},
+       .value = &c.data.bytes,
+       .known_by = KnownBy::documents},
       {.key = "data.protein",
        .help = "Take alignments for proteins even if all their letters are A, C, G, T, U or N. "
                "Otherwise such an alignment is refused as one of nucleotides.",
-       .value = &c.data.protein},
+       .value = &c.data.protein,
+       .known_by = KnownBy::samples},
       {.key = "data.masked_residues",
        .help = "Residues of alignments that are left out, while the others keep their places. "
                "marked: columns with an m in the line #=GC MM of a Stockholm file. unknown: those, "
                "and where the first sequence has X, J or O. none: no residue.",
        .value = &c.data.masked_residues,
-       .accepted = {"marked", "unknown", "none"}},
+       .accepted = {"marked", "unknown", "none"},
+       .known_by = KnownBy::samples},
       {.key = "data.sequences",
        .help = "Sequences of an alignment that are its MSA, the first and others drawn for each "
                "sample. 0: all, or, for a model with no_extra_blocks, 512.",
        .value = &c.data.sequences,
-       .range = from_zero},
+       .range = from_zero,
+       .known_by = KnownBy::samples},
       {.key = "data.extra_sequences",
        .help =
            "For a model with no_extra_blocks: sequences of an alignment beyond its MSA that the "
            "extra-MSA stack gets, at most. 0: 1024.",
        .value = &c.data.extra_sequences,
-       .range = from_zero},
+       .range = from_zero,
+       .known_by = KnownBy::samples},
       {.key = "data.end_id",
        .help = "Token added after each text. auto: the tokenizer's end-of-text token, or none for "
                "a model without a tokenizer.",
        .value = &c.data.end_id,
-       .id = true},
+       .id = true,
+       .known_by = KnownBy::documents},
       {.key = "data.order",
        .help = "Order of documents. curriculum: short documents first (see data.curriculum_share).",
        .value = &c.data.order,
@@ -205,7 +217,8 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Attention strategy. auto: chosen by predicted cost for every batch. Any other "
                "value is used for all documents.",
        .value = &c.parallel.attention,
-       .accepted = names_of_attention()},
+       .accepted = names_of_attention(),
+       .known_by = KnownBy::documents},
       {.key = "parallel.mlp",
        .help = "Weight mode of the MLP. auto: chosen by predicted cost, or that of "
                "parallel.attention if it is set. tensor-parallel: each rank holds a part of the "
@@ -214,7 +227,8 @@ std::vector<Field> fields(RunConfig& c) {
                "mode.",
        .value = &c.parallel.mlp,
        .accepted = names_of_mlps(),
-       .renamed = weight_modes()},
+       .renamed = weight_modes(),
+       .known_by = KnownBy::documents},
       {.key = "parallel.recompute",
        .help = "What is recomputed in the backward pass (activation checkpointing). auto: as "
                "little as the memory budget allows. light: norms and activation functions; "
@@ -228,7 +242,8 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.parallel.layer_planner,
        .accepted = names_of(layer_planners()),
        .old_key = "parallel.planner",
-       .renamed = renamed_of(layer_planners())},
+       .renamed = renamed_of(layer_planners()),
+       .known_by = KnownBy::documents},
       {.key = "parallel.batch_planner",
        .help = std::string("Batch planner: decides how many ranks each document gets.") +
                summaries_of(batch_planners()),
@@ -420,12 +435,39 @@ std::vector<Field> fields(RunConfig& c) {
         {.key = std::string("parallel.") + option.name,
          .help = std::string("Strategy option: ") + option.meaning + ".",
          .value = &c.parallel.options[option.name],
-         .range = from_zero});
+         .range = from_zero,
+         .known_by = KnownBy::documents});
   }
   return all;
 }
 
 std::string section_of(const std::string& key) { return key.substr(0, key.find('.')); }
+
+std::vector<std::string> keys_known_by(KnownBy models) {
+  RunConfig defaults;
+  std::vector<std::string> keys;
+  for (const Field& field : fields(defaults)) {
+    if (field.known_by == models) {
+      keys.push_back(field.key);
+    }
+  }
+  return keys;
+}
+
+std::vector<std::string> keys_of_others(const RunConfig& config, bool of_samples) {
+  RunConfig said = config;
+  RunConfig defaults;
+  const std::vector<Field> now = fields(said);
+  const std::vector<Field> plain = fields(defaults);
+  const KnownBy others = of_samples ? KnownBy::documents : KnownBy::samples;
+  std::vector<std::string> keys;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (now[i].known_by == others && toml_text(now[i]) != toml_text(plain[i])) {
+      keys.push_back(now[i].key);
+    }
+  }
+  return keys;
+}
 
 std::string list_of(const std::vector<std::string>& names) {
   std::string list;

@@ -29,6 +29,9 @@ struct Range {
   }
 };
 
+// Which models know a key: those of documents, or those of samples of several dims.
+enum class KnownBy { all, documents, samples };
+
 struct Field {
   std::string key;   // "train.steps"
   std::string help;  // a sentence or two
@@ -48,12 +51,18 @@ struct Field {
   bool id = false;                         // the same: of a token, auto or none
   std::string old_key = {};                // accepted, too
   std::vector<Renamed> renamed = {};       // values whose old name is accepted, too
+  KnownBy known_by = KnownBy::all;         // others refuse it where it differs from its default
 };
 
 // In the order of the struct; they write into `config`.
 std::vector<Field> fields(RunConfig& config);
 
 std::string section_of(const std::string& key);
+
+// Keys that these models alone know.
+std::vector<std::string> keys_known_by(KnownBy models);
+// Keys that say something other than their default and that only other models know.
+std::vector<std::string> keys_of_others(const RunConfig& config, bool of_samples);
 
 // What a field takes, as in "a whole number from 1".
 std::string accepted_text(const Field& field);

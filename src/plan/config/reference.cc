@@ -31,7 +31,10 @@ std::vector<ConfigKey> config_keys() {
         {.key = field.key,
          .default_value = toml_text(field),
          .accepted = accepted_text(field),
-         .meaning = field.help});
+         .meaning = field.help,
+         .models = field.known_by == KnownBy::documents ? "language models"
+                   : field.known_by == KnownBy::samples ? "models of several dims (video, protein)"
+                                                        : ""});
   }
   return keys;
 }
@@ -53,7 +56,10 @@ std::string config_reference() {
       [&](const ConfigKey& key, const std::string& /*name*/) {
         text += "\n### `" + key.key + "`\n\n";
         text += wrapped_text(
-            "Default `" + key.default_value + "`; accepted: " + key.accepted + ".", "", 100);
+            "Default `" + key.default_value + "`; accepted: " + key.accepted + "." +
+                (key.models.empty() ? "" : " Only for " + key.models + "."),
+            "",
+            100);
         text += "\n" + wrapped_text(key.meaning, "", 100);
       });
   return text;

@@ -11,6 +11,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/config/fields.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/plan/strategy/mlp_names.h"
 #include "src/run/data/data_files.h"
@@ -43,33 +44,20 @@ void expect_set(const std::string& key, const std::string& value) {
   }
 }
 
-// Throws naming the first key that only language models know and that says anything.
-void expect_of_grids(const RunConfig& config, const Model& model) {
-  const RunConfig::Parallel& parallel = config.parallel;
-  const std::pair<const char*, bool> said[] = {
-      {"model.dropout", config.model.dropout >= 0},
-      {"model.attention_dropout", config.model.attention_dropout >= 0},
-      {"parallel.attention", parallel.attention != "auto"},
-      {"parallel.mlp", parallel.mlp != "auto"}};
-  for (const auto& [key, differs] : said) {
-    if (differs) {
-      throw std::invalid_argument(fmt::format(
-          "{} is for language models, but model.path is a model of type {}: leave it out; use "
-          "--plan to say what each part runs",
-          key,
-          model.family));
-    }
+// Throws naming the first key that says something and that only other models know.
+void expect_known_keys(const RunConfig& config, const Model& model) {
+  const bool samples = model.of_samples();
+  for (const std::string& key : keys_of_others(config, samples)) {
+    throw std::invalid_argument(fmt::format(
+        "{} is for {}, but model.path is a model of type {}: leave it out{}",
+        key,
+        samples ? "language models" : "models of several dims (video, protein)",
+        model.family == "text" ? model.name : model.family,
+        key.starts_with("parallel.") ? "; layouts and tiles are planned, and --plan says what each "
+                                       "part runs"
+                                     : ""));
   }
-  for (const auto& [name, value] : parallel.options) {
-    if (value > 0) {
-      throw std::invalid_argument(fmt::format(
-          "parallel.{}: for a model of type {} layouts and tiles are planned; leave it out, or "
-          "give --plan",
-          name,
-          model.family));
-    }
-  }
-  if (parallel.device != "cpu" && !model.limits.gpus) {
+  if (config.parallel.device != "cpu" && !model.limits.gpus) {
     throw std::invalid_argument(
         "parallel.device: multi-axis models (video, protein) run only on CPUs so far");
   }
@@ -82,8 +70,8 @@ ModelFolder model_at(const RunConfig& config) {
   ModelFolder folder = reading(
       [&] { return open_model(config.model.path, config.model.random_weights); }, "model.path");
   Model& model = folder.model;
+  expect_known_keys(config, model);
   if (model.of_samples()) {
-    expect_of_grids(config, model);
     return folder;
   }
   if (config.model.dropout >= 0) {
