@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(line if "json" in found and found.json else fitted(line, sys.stdout))
         sys.stdout.flush()
     except Refused as error:
-        print(fitted(f"paradyse-data: {error}", sys.stderr), file=sys.stderr)
+        print(fitted(f"paradyse-data: {printable(str(error))}", sys.stderr), file=sys.stderr)
         return 2
     except (Interrupted, KeyboardInterrupt) as error:
         again = shlex.join(["paradyse-data", *(sys.argv[1:] if arguments is None else arguments)])
@@ -52,6 +52,12 @@ def main(arguments: list[str] | None = None) -> int:
               "place", file=sys.stderr)
         return 2
     return 0
+
+
+def printable(text: str) -> str:
+    """With control characters as \\x1b, so that no name of a stranger moves the cursor or hides a line."""
+    return "".join(letter if letter in "\n\t" or not (letter < " " or "\x7f" <= letter < "\xa0")
+                   else f"\\x{ord(letter):02x}" for letter in text)
 
 
 def fitted(text: str, to: TextIO) -> str:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from .container import PARTIAL, Pair, PairWriter, beside, replace_file
 from .document import Document, Ids, Place, dtype_for, expect_ids
+from .json_file import json_file
 from .refusal import refuse
 
 HEAD_FILE = "data.json"
@@ -119,19 +120,41 @@ def is_prepared(folder: Path) -> bool:
 
 def read_head(folder: Path) -> dict[str, Any]:
     path = folder / HEAD_FILE
-    try:
-        head = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         refuse(folder, f"has no {HEAD_FILE}, so it is not a prepared folder, or not finished; run the command that "
                "makes it to its end: paradyse-data prepare")
-    except (OSError, ValueError) as error:
-        refuse(path, f"cannot be read ({error}); prepare the data anew")
-    if not isinstance(head, dict) or head.get("format") != FORMAT:
+    head = json_file(path, "prepare the data anew")
+    if head.get("format") != FORMAT:
         refuse(path, f'is not of paradyse-data (it has no "format": "{FORMAT}"); give a folder that paradyse-data made')
     if head.get("version") != 1:
         refuse(path, f"has version {head.get('version')}; this program reads version 1: prepare the data anew, or "
                "update paradyse")
+    expect_head(path, head)
     return head
+
+
+def expect_head(path: Path, head: dict[str, Any]) -> None:
+    """Refuses what read_head()'s callers could not take, and names that lead out of the folder."""
+    def is_count(value: object, least: int = 0) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and least <= value < 1 << 63
+
+    def expect(key: str, fine: bool, what: str) -> None:
+        if not fine:
+            refuse(path, f"{key}: {what}; it is damaged: copy the whole folder again, or prepare the data anew")
+
+    shards, sources = head.get("shards"), head.get("sources")
+    expect("vocab_size", is_count(head.get("vocab_size"), 1), "is no whole number from 1 on")
+    expect("end_id", head.get("end_id") is None or is_count(head["end_id"]), "is neither null nor an id")
+    expect("sources", isinstance(sources, list) and all(isinstance(one, str) for one in sources),
+           "is no list of names")
+    expect("shards", isinstance(shards, list) and all(isinstance(one, dict) for one in shards),
+           "is no list of objects")
+    for i, shard in enumerate(shards or []):
+        name = shard.get("name")
+        expect(f"shards[{i}].name", isinstance(name, str) and bool(name) and not set(name) & set("/\0"),
+               "is no name of a file in this folder")
+        for key in ("documents", "tokens", "labels"):
+            expect(f"shards[{i}].{key}", is_count(shard.get(key)), "is no whole number from 0 on")
 
 
 def write_head(folder: Path, *, vocab_size: int, end_id: int | None, tokenizer: dict[str, str | None] | None,
@@ -180,7 +203,7 @@ class Prepared(Shards):
             if shard.masks is None and entry["labels"] != entry["tokens"] - entry["documents"]:
                 refuse(shard.prefix, f"has no .labels.bin and .labels.idx, but {HEAD_FILE} says that {entry['labels']} "
                        f"labels of {entry['tokens']} tokens count; copy the whole folder, or prepare the data anew")
-        super().__init__(str(folder), shards, self.head["sources"], self.head["vocab_size"], self.head["end_id"])
+        super().__init__(str(folder), shards, self.head["sources"], self.head["vocab_size"], self.head.get("end_id"))
 
 
 def remove_partial(folder: Path) -> None:

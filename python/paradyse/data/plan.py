@@ -15,6 +15,7 @@ from typing import Any
 from .container import replace_file
 from .files import FASTA, FASTQ, DataFile, data_files
 from .folder import FORMAT, HEAD_FILE, is_prepared, read_head
+from .json_file import json_file
 from .maker import Options
 from .records import Unit, units_of
 from .refusal import refuse
@@ -69,7 +70,7 @@ def planned(options: Options, out: Path) -> Plan | None:
         expect_same({key: head.get(key) for key in asked}, asked, out, "was made")
         return None
     if kept.is_file():
-        plan = Plan.from_json(json.loads(kept.read_text("utf-8")))
+        plan = Plan.from_json(json_file(kept, "remove the folder and prepare anew"))
         expect_same(plan.asked, asked, out, "was begun")
         return plan
     if out.exists() and (not out.is_dir() or any(path.name != WORK for path in out.iterdir())):

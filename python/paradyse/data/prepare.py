@@ -22,6 +22,7 @@ from typing import Any
 from .container import replace_file
 from .files import DataFile
 from .folder import ShardWriter, remove_partial, write_head
+from .json_file import json_file
 from .maker import Maker, Options
 from .plan import WORK, Plan, keep, planned, state_of
 from .progress import Progress
@@ -96,7 +97,7 @@ def finished(out: Path, shard: int) -> dict[str, Any] | None:
     path = out / WORK / f"{name_of(shard)}.json"
     if not path.is_file():
         return None
-    record: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    record = json_file(path, "remove it: the shard is made again")
     whole = record["shard"] is None or (out / f"{name_of(shard)}.idx").is_file()
     return record if whole else None
 

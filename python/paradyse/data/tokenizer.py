@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .document import Place
+from .json_file import json_file
 from .meaning import Chat
 from .refusal import Refused, need, refuse
 
@@ -79,10 +79,7 @@ class Tokenizer:
             return int(self._own.eos_token_id)
         for name in ("generation_config.json", "config.json"):
             if (self.folder / name).is_file():
-                try:
-                    found = json.loads((self.folder / name).read_text("utf-8")).get("eos_token_id")
-                except (ValueError, AttributeError) as error:
-                    refuse(self.folder / name, f"is not a JSON object ({error}); repair it, or give --end-id")
+                found = json_file(self.folder / name, "repair it, or give --end-id").get("eos_token_id")
                 found = found[0] if isinstance(found, list) and found else found
                 if isinstance(found, int):
                     return found
