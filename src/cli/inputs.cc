@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/strategy/mlp_names.h"
 
 namespace paradyse::cli {
@@ -164,15 +164,7 @@ Cluster cluster_with(const std::string& file, int ranks, std::int64_t memory) {
   return memory > 0 ? with_memory(std::move(cluster), memory) : cluster;
 }
 
-void write_plan(const std::string& path, const Plan& plan) {
-  std::ofstream file(path, std::ios::binary);
-  file << to_json(plan);
-  file.close();
-  if (!file) {
-    throw std::runtime_error(
-        path + ": cannot be written; check the folder's permissions and the free disk space");
-  }
-}
+void write_plan(const std::string& path, const Plan& plan) { replace_file(path, to_json(plan)); }
 
 std::string list_of(const std::vector<std::string>& problems) {
   constexpr std::size_t kMost = 5;

@@ -13,6 +13,7 @@
 #include "paradyse/run/accountant.h"
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/printable.h"
 #include "src/plan/base/wrapped_text.h"
 
 namespace paradyse::cli {
@@ -53,11 +54,12 @@ std::size_t terminal_width() {
 }
 
 // As wide as the terminal, so that it can be wiped away.
-void redraw(std::string line) {
+void redraw(const std::string& facts) {
+  std::string line = printable(facts);
   if (const std::size_t width = terminal_width(); width > 0 && line.size() >= width) {
     line.resize(width - 1);
   }
-  tell("\r\033[K{}", line);
+  std::fputs(("\r\033[K" + line).c_str(), stderr);
   std::fflush(stderr);
 }
 
@@ -67,7 +69,8 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-void say(const std::string& line) {
+void say(const std::string& text_of_line) {
+  const std::string line = printable(text_of_line);
   const std::size_t width = terminal_width();
   const std::string text = width == 0 ? line + "\n" : wrapped_text(line, "", width);
   std::fputs(text.c_str(), stderr);

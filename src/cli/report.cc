@@ -11,6 +11,7 @@
 #include "src/cli/commands.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/printable.h"
 #include "src/plan/report/compared_json.h"
 #include "src/plan/report/page.h"
 #include "src/plan/report/run_report.h"
@@ -164,9 +165,9 @@ int report_run(
          {"plan", plan}});
     return kOk;
   }
-  fmt::print("{}\n", run.state);
+  fmt::print("{}\n", printable(run.state));
   for (const std::string& note : run.notes) {
-    fmt::print("{}\n", note);
+    fmt::print("{}\n", printable(note));
   }
   if (all.steps > 0) {
     fmt::print(

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <limits>
 #include <optional>
 
@@ -16,7 +15,9 @@
 #include "src/cli/progress.h"
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/printable.h"
 #include "src/plan/plan/explain.h"
 #include "src/plan/simulate/choices.h"
 #include "src/run/measure/machine.h"
@@ -184,7 +185,7 @@ void print(const Simulation& simulation, const Cluster& cluster, const Common& c
       "peak {} on rank {} ({} has {}): static {}, saved {}, transient {}{}; {}\n",
       bytes_text(rank.peak_bytes()),
       fullest,
-      device.name,
+      printable(device.name),
       bytes_text(device.memory_bytes),
       bytes_text(rank.bytes.static_bytes),
       bytes_text(rank.bytes.saved),
@@ -192,16 +193,6 @@ void print(const Simulation& simulation, const Cluster& cluster, const Common& c
       rank.offloaded_bytes > 0 ? ", " + bytes_text(rank.offloaded_bytes) + " in host memory" : "",
       rank.missing_bytes == 0 ? "it fits"
                               : "it does NOT fit; missing: " + bytes_text(rank.missing_bytes));
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) {
-    throw std::runtime_error(
-        path + ": cannot be written; check the folder's permissions and the free disk space");
-  }
 }
 
 void set_memory(const std::string& text, Cluster& cluster) {
@@ -259,7 +250,7 @@ void print_predicted(const Plan& plan, const Simulation& simulation, const Simul
       "the planner ({}) predicted {:.4g} s, {} of this simulation\n  added up without overlap, as "
       "planners do, it is {:.4g} s ({});\n  the simulation also includes waiting at every "
       "collective, and overlaps\n  communication with computation (docs/internals/simulate.md)\n",
-      plan.planner_name.empty() ? "of the file" : plan.planner_name,
+      plan.planner_name.empty() ? "of the file" : printable(plan.planner_name),
       predicted,
       signed_percent_text(predicted / simulation.seconds - 1),
       sums->seconds,
@@ -298,7 +289,7 @@ int print_one(
   fmt::print(
       "{} on {} ({}, sharding group {}, {} of {})\n",
       what,
-      cluster.name,
+      printable(cluster.name),
       counted(cluster.ranks(), "rank"),
       plan.weight_domain,
       counted(std::ssize(plan.lengths), "document"),
@@ -356,7 +347,7 @@ int print_all(
   fmt::print(
       "{} of {}; groups of {} share documents and weights\n",
       counted(cluster.ranks(), "rank"),
-      cluster.name,
+      printable(cluster.name),
       workload.domain);
   std::fputs(
       common
@@ -384,7 +375,7 @@ int simulate_on(
       options.trace_ranks,
       limit == 0 ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(limit));
   const auto write_trace = [&] {
-    write_file(options.trace, trace.json());
+    replace_file(options.trace, trace.json());
     if (trace.was_cut()) {
       tell(
           "{} is cut off at --trace-limit {}; --trace-ranks 1 makes it smaller\n",
@@ -433,7 +424,7 @@ int simulate_on(
         write_trace();
       }
       if (!options.save_plan.empty()) {
-        write_file(options.save_plan, to_json(fastest->plan));
+        replace_file(options.save_plan, to_json(fastest->plan));
       }
     }
     return print_all(std::move(choices), cluster, workload, common);
@@ -464,7 +455,7 @@ int simulate_on(
     write_trace();
   }
   if (!options.save_plan.empty()) {
-    write_file(options.save_plan, to_json(*plan));
+    replace_file(options.save_plan, to_json(*plan));
   }
   const bool beside = sums && plan->predicted.seconds && !options.forward_only;
   return print_one(
@@ -495,7 +486,7 @@ int simulate_measured(const Model& model, const SimulateOptions& options, const 
                 backend->name(),
                 usable_cores()));
         if (!options.write_cluster.empty()) {
-          write_file(options.write_cluster, text);
+          replace_file(options.write_cluster, text);
         }
         if (!options.plan.empty() || !options.lengths.empty()) {
           return simulate_on(cluster, model, options, common);

@@ -8,12 +8,15 @@
 
 #include <fmt/format.h>
 
+#include "src/plan/base/printable.h"
+
 namespace paradyse::cli {
 
-// In one piece, whoever writes beside it; lost where nobody can read it.
+// In one piece, whoever writes beside it; lost where nobody can read it.  What a stranger named in
+// it moves no cursor.
 template <typename... Args>
 void tell(fmt::format_string<Args...> text, Args&&... args) {
-  const std::string all = fmt::format(text, std::forward<Args>(args)...);
+  const std::string all = printable(fmt::format(text, std::forward<Args>(args)...));
   std::fwrite(all.data(), 1, all.size(), stderr);
 }
 

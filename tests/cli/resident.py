@@ -13,12 +13,13 @@ LIBRARY = os.environ.get("PARADYSE_RESIDENT")  # without one, commands are progr
 
 
 class Resident:
-    def __init__(self, program):
+    def __init__(self, program, preload=()):
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
                 [program], pass_fds=[theirs.fileno()],
-                env={**os.environ, "LD_PRELOAD": LIBRARY, "PARADYSE_RESIDENT_SOCKET": str(theirs.fileno())})
+                env={**os.environ, "LD_PRELOAD": " ".join([LIBRARY, *preload]),
+                     "PARADYSE_RESIDENT_SOCKET": str(theirs.fileno())})
 
     def number(self):
         """The next that it answers."""

@@ -146,5 +146,72 @@ TEST_F(WritableTest, APipeThatIsWrittenIsReadToItsEnd) {
   writer.join();
 }
 
+// Nor is a file without end, or one that says that it is long and takes no room.
+TEST_F(WritableTest, WhatIsTooLongIsNotRead) {
+  fs::resize_file(folder_ / "file", std::uintmax_t{1} << 40);
+  EXPECT_THAT(
+      [&] { content_of(folder_ / "file"); },
+      testing::ThrowsMessage<std::runtime_error>(
+          AllOf(HasSubstr("1099511627776 bytes"), HasSubstr("at most 1073741824"))));
+  std::ofstream(folder_ / "ten") << "0123456789";
+  EXPECT_EQ(content_of(folder_ / "ten", 10), "0123456789");
+  EXPECT_THROW(content_of(folder_ / "ten", 9), std::runtime_error);
+  // of no size that is known before
+  EXPECT_THROW(content_of("/proc/self/status", 9), std::runtime_error);
+}
+
+TEST_F(WritableTest, TheBeginningOfAFile) {
+  EXPECT_EQ(beginning_of(folder_ / "file", 5), "x");
+  std::ofstream(folder_ / "long") << "0123456789";
+  EXPECT_EQ(beginning_of(folder_ / "long", 4), "0123");
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  for (const fs::path& none :
+       {folder_ / "pipe", folder_ / "nowhere", fs::path(folder_), fs::path("/dev/zero")}) {
+    EXPECT_EQ(beginning_of(none, 4), "");
+  }
+}
+
+TEST_F(WritableTest, AFileIsReplacedBehindItsLinks) {
+  fs::create_directory(folder_ / "a");
+  fs::create_symlink("../file", folder_ / "a" / "one");
+  fs::create_symlink("a/one", folder_ / "two");
+  replace_file(folder_ / "two", "new");
+  EXPECT_TRUE(fs::is_symlink(folder_ / "two"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "a" / "one"));
+  EXPECT_EQ(content_of(folder_ / "file"), "new");
+  fs::create_symlink("new_file", folder_ / "to_nothing");
+  replace_file(folder_ / "to_nothing", "text");
+  EXPECT_EQ(content_of(folder_ / "new_file"), "text");
+  fs::create_symlink("loop", folder_ / "loop");
+  EXPECT_THROW(replace_file(folder_ / "loop", "text"), std::runtime_error);
+}
+
+// What a user has beside it stays, whatever its name, and what such a name leads to.
+TEST_F(WritableTest, NoOtherFileIsWrittenOver) {
+  const std::string pid = std::to_string(::getpid());
+  std::ofstream(folder_ / "file.partial") << "mine";
+  fs::create_symlink("file.partial", folder_ / ("file." + pid + ".partial"));
+  replace_file(folder_ / "file", "new");
+  EXPECT_EQ(content_of(folder_ / "file"), "new");
+  EXPECT_EQ(content_of(folder_ / "file.partial"), "mine");
+  EXPECT_TRUE(fs::is_symlink(folder_ / ("file." + pid + ".partial")));
+}
+
+TEST_F(WritableTest, WhatIsNoFileStaysWhatItIs) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(replace_file(pipe, "text"), std::runtime_error);  // nobody reads it
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  replace_file(pipe, "text");
+  char text[5] = "";
+  EXPECT_EQ(::read(reader, text, 5), 4);
+  EXPECT_STREQ(text, "text");
+  ::close(reader);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_THROW(replace_file(folder_, "text"), std::runtime_error);
+  EXPECT_THROW(replace_file("/dev/full", "text"), std::runtime_error);
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+}
+
 }  // namespace
 }  // namespace paradyse

@@ -1,9 +1,11 @@
 #include "src/plan/base/disk_file.h"
 
+#include <algorithm>
 #include <cerrno>
-#include <fstream>
+#include <random>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -57,6 +59,8 @@ struct Opened {
       pipe = true;
     } else if (!S_ISREG(status.st_mode)) {
       why = "it is a device, not a file";
+    } else {
+      bytes = idx(status.st_size);
     }
   }
   ~Opened() {
@@ -68,15 +72,15 @@ struct Opened {
   Opened& operator=(const Opened&) = delete;
 
   int descriptor;
+  std::size_t bytes = 0;  // of a regular file
   bool missing = false;
   bool pipe = false;
   std::string why;  // it cannot be read
 };
 
 // Why not all of it could be read, or "".
-std::string read_all(const Opened& file, std::string& text) {
-  constexpr std::size_t kMostOfPipe = std::size_t{1} << 30;  // bytes: `yes |` has no end
-  constexpr int kPatienceMs = 1000;                          // until a pipe has a writer
+std::string read_all(const Opened& file, std::string& text, std::size_t most) {
+  constexpr int kPatienceMs = 1000;  // until a pipe has a writer
   constexpr int kPauseMs = 20;
   std::vector<char> block(std::size_t{1} << 16);
   bool written = false;  // the pipe had a writer
@@ -84,8 +88,9 @@ std::string read_all(const Opened& file, std::string& text) {
     const ssize_t bytes = ::read(file.descriptor, block.data(), block.size());
     if (bytes > 0) {
       text.append(block.data(), idx(bytes));
-      if (file.pipe && text.size() > kMostOfPipe) {
-        return "the pipe gives more than 1 GiB; save it to a file";
+      if (text.size() > most) {  // `yes |` has no end, and a file may grow while it is read
+        return (file.pipe ? "the pipe gives more than " : "it has more than ") +
+               std::to_string(most) + " bytes, and such a file has fewer";
       }
     } else if (bytes == 0 && (!file.pipe || written || !text.empty())) {
       return "";
@@ -101,6 +106,22 @@ std::string read_all(const Opened& file, std::string& text) {
     } else if (errno != EINTR) {
       return std::generic_category().message(errno);
     }
+  }
+}
+
+// A device or a pipe takes the text; a folder or a socket does not.  Opening never waits: not for
+// the reader of a pipe.
+void write_into(const fs::path& file, const std::string& text) {
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  const bool written =
+      descriptor >= 0 && ::fcntl(descriptor, F_SETFL, 0) == 0 && write_all(descriptor, text);
+  const int error = errno;
+  if (descriptor >= 0) {
+    ::close(descriptor);
+  }
+  if (!written) {
+    errno = error;
+    refuse(file, "cannot be written");
   }
 }
 
@@ -156,13 +177,10 @@ std::string why_not_ours(const fs::path& file, const std::string& what, std::str
   if (!fs::is_regular_file(file, error)) {
     return "";
   }
-  std::string head(kHead, '\0');
-  std::ifstream there(file, std::ios::binary);
-  if (!there) {
-    return "exists and cannot be read, so it is not replaced";
+  if (const std::string why = why_not_readable(file); !why.empty()) {
+    return "exists and cannot be read, so it is not replaced: " + why;
   }
-  there.read(head.data(), static_cast<std::streamsize>(kHead));
-  head.resize(static_cast<std::size_t>(there.gcount()));
+  const std::string head = beginning_of(file, kHead);
   return head.empty() || head.find(mark) != std::string::npos
              ? ""
              : "exists and is not " + what + " of paradyse, so it is not replaced";
@@ -193,24 +211,57 @@ void sync_path(const fs::path& path) {
   }
 }
 
-void replace_file(const fs::path& file, const std::string& text) {
-  fs::path partial = file;
-  partial += "." + std::to_string(::getpid()) + ".partial";
-  const int descriptor = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0) {
-    refuse(partial, "cannot be created");
+fs::path behind_links(const fs::path& file) {
+  constexpr int kMostLinks = 40;  // as Linux follows
+  fs::path place = file;
+  std::error_code error;
+  for (int links = 0; fs::is_symlink(fs::symlink_status(place, error)); ++links) {
+    if (links == kMostLinks) {
+      errno = ELOOP;
+      refuse(file, "cannot be written");
+    }
+    place = place.parent_path() / fs::read_symlink(place);
   }
+  return place;
+}
+
+std::pair<fs::path, int> new_file_beside(const fs::path& file) {
+  constexpr int kTries = 100;
+  std::random_device number;
+  for (int i = 0; i < kTries; ++i) {
+    fs::path partial = file;
+    partial += "." + std::to_string(number()) + ".partial";
+    const int descriptor = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0) {
+      return {partial, descriptor};
+    }
+    if (errno != EEXIST) {
+      refuse(partial, "cannot be created");
+    }
+  }
+  refuse(file, "no name beside it is free for a partial file");
+}
+
+void replace_file(const fs::path& file, const std::string& text) {
+  std::error_code error;
+  const fs::file_status status = fs::status(file, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    write_into(file, text);
+    return;
+  }
+  const fs::path place = behind_links(file);
+  const auto [partial, descriptor] = new_file_beside(place);
   const bool written = write_all(descriptor, text) && ::fsync(descriptor) == 0;
-  int error = errno;
+  int wrong = errno;
   ::close(descriptor);
-  const bool placed = written && ::rename(partial.c_str(), file.c_str()) == 0;
+  const bool placed = written && ::rename(partial.c_str(), place.c_str()) == 0;
   if (!placed) {
-    error = written ? errno : error;
+    wrong = written ? errno : wrong;
     ::unlink(partial.c_str());
-    errno = error;
+    errno = wrong;
     refuse(file, "cannot be written");
   }
-  sync_path(file.has_parent_path() ? file.parent_path() : fs::path("."));
+  sync_path(place.has_parent_path() ? place.parent_path() : fs::path("."));
 }
 
 std::string why_not_readable(const fs::path& file) {
@@ -220,13 +271,32 @@ std::string why_not_readable(const fs::path& file) {
              : opened.why;
 }
 
-std::optional<std::string> content_of(const fs::path& file) {
+std::string beginning_of(const fs::path& file, std::size_t bytes) {
+  const Opened opened(file);
+  std::string head(opened.why.empty() && !opened.pipe ? bytes : 0, '\0');
+  std::size_t read = 0;
+  while (read < head.size()) {
+    const ssize_t more = ::read(opened.descriptor, head.data() + read, head.size() - read);
+    if (more <= 0 && !(more < 0 && errno == EINTR)) {
+      break;
+    }
+    read += idx(std::max<ssize_t>(more, 0));
+  }
+  head.resize(read);
+  return head;
+}
+
+std::optional<std::string> content_of(const fs::path& file, std::size_t most) {
   const Opened opened(file);
   if (opened.missing) {
     return std::nullopt;
   }
   std::string text;
-  const std::string why = opened.why.empty() ? read_all(opened, text) : opened.why;
+  const std::string why = !opened.why.empty() ? opened.why
+                          : opened.bytes > most
+                              ? "it has " + std::to_string(opened.bytes) +
+                                    " bytes; such a file has at most " + std::to_string(most)
+                              : read_all(opened, text, most);
   if (!why.empty()) {
     throw std::runtime_error(file.string() + ": cannot be read: " + why);
   }

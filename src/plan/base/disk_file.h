@@ -5,12 +5,22 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace paradyse {
 
-// Puts `text` in the place of `file`: whole, or what was there stays.  Throws std::runtime_error
+// Puts `text` in the place of `file`: whole, or what was there stays.  A link stays one, to the new
+// content; a device or a pipe takes the text and stays what it is.  Throws std::runtime_error
 // naming the file and the reason.
 void replace_file(const std::filesystem::path& file, const std::string& text);
+
+// An open file beside `file`, of a name that nobody has: what a user has is not written over, nor
+// what a link of such a name leads to.  It is to be renamed or removed.  Throws std::runtime_error.
+std::pair<std::filesystem::path, int> new_file_beside(const std::filesystem::path& file);
+
+// Where a file is that links lead to, be it there or not.  Throws std::runtime_error for links that
+// lead to one another.
+std::filesystem::path behind_links(const std::filesystem::path& file);
 
 // Writes all of it to an open file; false: errno says why not.
 bool write_all(int descriptor, std::string_view text);
@@ -33,10 +43,20 @@ std::string why_not_ours(
 // is a pipe; ..."; "": it can be.
 std::string why_not_readable(const std::filesystem::path& file);
 
+// What is read whole holds at most so many bytes: a stranger's file may have no end, or a terabyte
+// of nothing that takes no room on the disk.
+inline constexpr std::size_t kMostContent = std::size_t{1} << 30;
+inline constexpr std::size_t kMostMetrics = std::size_t{1} << 34;  // of a run of years
+
 // The content of a file, or of a pipe that somebody writes; nothing where no such file is.  Throws
 // std::runtime_error for one that is there and cannot be read: a folder, a device (which may have
-// no end), a pipe that nobody writes.
-std::optional<std::string> content_of(const std::filesystem::path& file);
+// no end), a pipe that nobody writes, and what has more than `most` bytes.
+std::optional<std::string> content_of(
+    const std::filesystem::path& file, std::size_t most = kMostContent);
+
+// The first bytes of a file, by which one tells what it is; "" where it is no regular file, or
+// cannot be read.  Never waits.
+std::string beginning_of(const std::filesystem::path& file, std::size_t bytes);
 
 // The same for a file that a user named: throws std::invalid_argument, also where there is none,
 // with how to make one ("make it with `paradyse fit`").

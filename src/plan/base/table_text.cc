@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "src/plan/base/printable.h"
+
 namespace paradyse {
 namespace {
 

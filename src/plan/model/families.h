@@ -1,6 +1,7 @@
 // The families of models: what reads a configuration of each.  One folder and one row a family.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <span>
@@ -12,6 +13,10 @@
 #include "paradyse/plan/model.h"
 
 namespace paradyse {
+
+// Of a model that is put together part after part: far more than anybody's, and a few seconds'
+// work.
+inline constexpr std::int64_t kMostLayers = std::int64_t{1} << 14;
 
 struct ModelFamily {
   std::string name = {};                // Model::family

@@ -21,6 +21,7 @@ struct SizeKey {
   const char* key = "";
   std::int64_t Shape::* value = nullptr;
   bool optional = false;  // 0: the model has nothing of its own, and files need not say so
+  std::int64_t most = std::int64_t{1} << 20;
 };
 
 template <typename Shape>
@@ -56,7 +57,6 @@ Shape read_sizes(
     const std::string& source,
     const SizeKeys<Shape>& known,
     Shape shape = {}) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 20;
   std::vector<std::string> keys = {"model_type"};
   for (const SizeKey<Shape>& size : known.sizes) {
     keys.emplace_back(size.key);
@@ -101,12 +101,12 @@ Shape read_sizes(
     const bool whole = found->is_number_integer();
     const std::int64_t value = whole ? found->template get<std::int64_t>() : -1;
     const std::int64_t least = size.optional ? 0 : 1;
-    if (value < least || value > kMost) {
+    if (value < least || value > size.most) {
       refuse_key(
           source,
           size.key,
-          "expected a whole number from " + std::to_string(least) + " to " + std::to_string(kMost) +
-              ", found " + excerpt(*found));
+          "expected a whole number from " + std::to_string(least) + " to " +
+              std::to_string(size.most) + ", found " + excerpt(*found));
     }
     shape.*size.value = value;
   }

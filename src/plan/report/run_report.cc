@@ -72,7 +72,7 @@ ReportedStep step_from(const JsonNode& line) {
 // The lines of metrics.jsonl; of the last one perhaps only a part was written.
 void read_steps(ReportedRun& run) {
   const fs::path file = run.folder / "metrics.jsonl";
-  const std::string text = content_of(file).value_or("");
+  const std::string text = content_of(file, kMostMetrics).value_or("");
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());

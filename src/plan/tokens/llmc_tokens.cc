@@ -1,11 +1,11 @@
 #include "src/plan/tokens/llmc_tokens.h"
 
-#include <fstream>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/tokens/indexed_tokens.h"
 
@@ -22,10 +22,12 @@ constexpr std::uint32_t kEndOfLlama3 = 128000;
 }  // namespace
 
 bool is_llmc(const std::filesystem::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::int32_t magic = 0;
-  stream.read(reinterpret_cast<char*>(&magic), sizeof(magic));
-  return stream && (magic == kGpt2 || magic == kLlama3 || magic == kMultipleChoice);
+  const std::string begin = beginning_of(path, sizeof(std::int32_t));
+  if (begin.size() < sizeof(std::int32_t)) {
+    return false;
+  }
+  const auto magic = number_at<std::int32_t>(begin, 0);
+  return magic == kGpt2 || magic == kLlama3 || magic == kMultipleChoice;
 }
 
 LlmcTokens::LlmcTokens(const std::filesystem::path& path) : file_(path) {

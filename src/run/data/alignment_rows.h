@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/run/data/grid_data.h"
+#include "src/run/data/alignment.h"
 
 namespace paradyse {
 

@@ -1,7 +1,6 @@
 #include "src/run/data/data_files.h"
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -17,6 +16,7 @@
 #include "src/plan/base/refuse.h"
 #include "src/plan/tokens/indexed_tokens.h"
 #include "src/plan/tokens/llmc_tokens.h"
+#include "src/plan/tokens/mapped_file.h"
 #include "src/run/data/json_line.h"
 
 namespace paradyse {
@@ -133,13 +133,13 @@ bool holds_tokens(const fs::path& bin) {
   if (ending(bin) != ".bin") {
     return false;
   }
-  std::ifstream index(index_of(bin), std::ios::binary);
-  if (!index) {
+  const fs::path index = index_of(bin);
+  std::error_code error;
+  if (!fs::exists(index, error)) {
     return is_llmc(bin);
   }
-  std::string magic(7, '\0');
-  index.read(magic.data(), std::ssize(magic));
-  return magic == "MMIDIDX";
+  constexpr std::string_view kMagic = "MMIDIDX";
+  return beginning_of(index, kMagic.size()) == kMagic;
 }
 
 // X.bin of X.idx, X.labels.bin, ...
@@ -162,38 +162,25 @@ bool is_beside_tokens(const fs::path& path) {
 enum class Json { documents, list_of_documents, other };
 
 Json json_kind(const fs::path& path) {
-  if (const std::string why = why_not_readable(path); !why.empty()) {
-    refuse(path, "cannot be read: " + why);
+  constexpr std::size_t kLooked = 65536;
+  constexpr std::string_view kMark = "\xef\xbb\xbf";  // of UTF-8
+  constexpr std::string_view kSpace = " \t\r\n";
+  const MappedFile file(path);
+  std::string_view text = file.bytes();
+  text.remove_prefix(text.starts_with(kMark) ? kMark.size() : 0);
+  text.remove_prefix(std::min(text.substr(0, kLooked).find_first_not_of(kSpace), text.size()));
+  if (text.starts_with('{')) {
+    const std::string_view line = line_at(text, 0);
+    // Of a longer line its reader says that it is no document.
+    return line.size() > kMostContent || holds_document(std::string(line)) ? Json::documents
+                                                                           : Json::other;
   }
-  std::ifstream stream(path, std::ios::binary);
-  const auto space = [](int byte) {
-    return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
-  };
-  for (const int mark : {0xef, 0xbb, 0xbf}) {  // of UTF-8
-    if (stream.peek() == mark) {
-      stream.get();
-    }
-  }
-  while (space(stream.peek())) {
-    stream.get();
-  }
-  if (stream.peek() == '{') {
-    std::string line;
-    std::getline(stream, line);
-    return holds_document(line) ? Json::documents : Json::other;
-  }
-  if (stream.peek() == '[') {
-    constexpr std::int64_t kLooked = 65536;
-    std::string begin(kLooked, '\0');
-    stream.read(begin.data(), kLooked);
-    begin.resize(static_cast<std::size_t>(stream.gcount()));
-    std::size_t next = 1;
-    while (next < begin.size() && space(begin[next])) {
-      ++next;
-    }
-    if (next < begin.size() && begin[next] == '{') {
+  if (text.starts_with('[')) {
+    const std::string_view begin = text.substr(0, kLooked);
+    const std::size_t next = begin.find_first_not_of(kSpace, 1);
+    if (next != std::string_view::npos && begin[next] == '{') {
       for (const char* const key : {"\"tokens\"", "\"input_ids\"", "\"text\"", "\"messages\""}) {
-        if (begin.find(key) != std::string::npos) {
+        if (begin.find(key) != std::string_view::npos) {
           return Json::list_of_documents;
         }
       }

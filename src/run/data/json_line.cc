@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/cuts.h"
 #include "paradyse/plan/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
@@ -621,6 +622,22 @@ LineDocument line_document(
     const std::string& where,
     UnusedKeys& unused) {
   return LineReader(line, options, where).document(unused);
+}
+
+std::string_view line_at(std::string_view bytes, std::size_t begin) {
+  constexpr std::size_t kBlock = 65536;
+  const std::string_view most = bytes.substr(begin, kMostContent + 1);
+  for (std::size_t at = 0; at < most.size(); at += kBlock) {
+    const std::string_view block = most.substr(at, kBlock);
+    const std::size_t end = std::min(block.find('\n'), block.size());
+    if (const std::size_t nul = block.substr(0, end).find('\0'); nul != std::string_view::npos) {
+      return most.substr(0, at + nul + 1);
+    }
+    if (end < block.size()) {
+      return most.substr(0, at + end);
+    }
+  }
+  return most;
 }
 
 bool holds_document(const std::string& line) {

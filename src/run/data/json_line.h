@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "paradyse/run/data.h"
@@ -43,6 +44,11 @@ LineDocument line_document(
     const DataOptions& options,
     const std::string& where,
     UnusedKeys& unused);
+
+// The line that begins at this byte, without its end.  One that is no text is cut off behind its
+// first NUL, and one that is too long for a document (kMostContent) a byte beyond that: the end of
+// either may be a terabyte away.
+std::string_view line_at(std::string_view bytes, std::size_t begin);
 
 // Whether a line is a whole object with ids, text or a chat.
 bool holds_document(const std::string& line);

@@ -1,6 +1,5 @@
 #include "src/run/data/prepared_folder.h"
 
-#include <fstream>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -22,14 +21,7 @@ bool is_prepared(const std::filesystem::path& folder) {
   // By its beginning: a data.json of somebody else's may be long, and ours may be damaged.
   constexpr std::size_t kLooked = 4096;
   const std::filesystem::path file = folder / "data.json";
-  if (!why_not_readable(file).empty()) {
-    return false;
-  }
-  std::string begin(kLooked, '\0');
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(begin.data(), static_cast<std::streamsize>(kLooked));
-  begin.resize(static_cast<std::size_t>(stream.gcount()));
-  return begin.find('"' + std::string(kFormat) + '"') != std::string::npos;
+  return beginning_of(file, kLooked).find('"' + std::string(kFormat) + '"') != std::string::npos;
 }
 
 PreparedFolder read_prepared(const std::filesystem::path& folder) {

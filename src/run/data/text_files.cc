@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/tokens/mapped_file.h"
 #include "src/run/data/data_files.h"
@@ -103,6 +104,12 @@ class LineFile : public DocumentFile {
     std::int64_t number = 1;
     for (std::size_t begin = 0; begin < bytes.size(); ++number) {
       const std::string_view line = line_at(bytes, begin);
+      if (line.size() > kMostContent) {
+        refuse(
+            path_.string() + ":" + std::to_string(number),
+            "has more than " + std::to_string(kMostContent) +
+                " bytes, and such a document has fewer; write one document a line");
+      }
       if (number == 1) {
         if (const std::string why = foreign_format(line); !why.empty()) {
           refuse(path_.string(), why);
@@ -156,10 +163,6 @@ class LineFile : public DocumentFile {
     std::int64_t number = 0;  // from 1
     std::int64_t tokens = 0;
   };
-
-  static std::string_view line_at(std::string_view bytes, std::size_t begin) {
-    return bytes.substr(begin, std::min(bytes.find('\n', begin), bytes.size()) - begin);
-  }
 
   // So that reading a file does not fill the memory with it.
   static void release_behind(const MappedFile& file, std::size_t begin, std::size_t end) {

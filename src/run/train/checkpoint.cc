@@ -10,9 +10,11 @@
 
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/disk_file.h"
+#include "src/plan/base/text_match.h"
 #include "src/run/execute/gather.h"
 #include "src/run/train/checkpoint_pieces.h"
 #include "src/run/train/files.h"
@@ -95,7 +97,20 @@ CheckpointState open_checkpoint(const fs::path& checkpoint) {
   if (state.step != step_of(checkpoint)) {
     damaged(file, fmt::format("is the state of step {}", state.step));
   }
-  for (const CheckpointState::File& each : state.files) {
+  // Else a state would say of which files a checkpoint is: of too few, or of somebody else's.
+  if (std::cmp_not_equal(state.files.size(), state.weight_domain)) {
+    damaged(
+        file,
+        fmt::format(
+            "lists {} files of {} ranks that share the weights",
+            state.files.size(),
+            state.weight_domain));
+  }
+  for (std::size_t r = 0; r < state.files.size(); ++r) {
+    const CheckpointState::File& each = state.files[r];
+    if (each.name != rank_file(static_cast<int>(r))) {
+      damaged(file, fmt::format("lists file {} as {}", r, excerpt(each.name)));
+    }
     const fs::path path = checkpoint / each.name;
     const auto bytes = fs::file_size(path, error);
     if (error) {
@@ -150,6 +165,7 @@ std::string write_checkpoint(
   if (first) {
     wrong = tried([&] {
       whole = state();
+      whole.weight_domain = parameters.domain();
       draw = std::random_device()();
       if (fs::create_directories(checkpoints)) {
         sync_path(checkpoints.parent_path());

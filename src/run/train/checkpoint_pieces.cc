@@ -11,7 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/index.h"
-#include "src/plan/base/json_text.h"
+#include "src/plan/base/json_node.h"
+#include "src/plan/base/text_match.h"
 #include "src/run/train/checkpoint_state.h"
 #include "src/run/weights/safetensors.h"
 
@@ -50,6 +51,21 @@ struct StoredRows {
   std::size_t file = 0;
 };
 
+// The rows that a piece says it has.
+Interval rows_in(const std::string& text, const fs::path& file, const std::string& piece) {
+  const JsonSource source{.name = file.string(), .whole = "the piece " + excerpt(piece)};
+  try {
+    const nlohmann::json described = parse_json(text, source);
+    const auto rows = JsonNode(described, source).at("rows").integers<std::int64_t>();
+    if (rows.size() == 2 && rows[0] >= 0 && rows[0] <= rows[1]) {
+      return {rows[0], rows[1]};
+    }
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(fmt::format("{}: the checkpoint is damaged", error.what()));
+  }
+  damaged(file, fmt::format("the piece {} has rows that no weight has", excerpt(piece)));
+}
+
 // What the files hold of each weight, by the first row; of equal rows first those of file `own`.
 std::map<std::string, std::vector<StoredRows>> stored_rows(
     const std::vector<SafetensorsReader>& files, std::size_t own) {
@@ -61,8 +77,7 @@ std::map<std::string, std::vector<StoredRows>> stored_rows(
       if (!key.ends_with(']') || bracket == std::string::npos) {
         continue;
       }
-      const nlohmann::json rows = json_in(text).at("rows");
-      stored[key.substr(0, bracket)].push_back({{rows.at(0), rows.at(1)}, f});
+      stored[key.substr(0, bracket)].push_back({rows_in(text, files[f].files().front(), key), f});
     }
   }
   for (auto& [name, all] : stored) {

@@ -1,15 +1,17 @@
 #include "src/run/train/checkpoint_state.h"
 
 #include <algorithm>
+#include <deque>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/strategy.h"
-#include "src/plan/base/json_text.h"
+#include "src/plan/base/json_node.h"
 #include "src/plan/base/sha256.h"
 
 namespace paradyse {
@@ -37,28 +39,40 @@ json json_of(const BatchPlanner::Learned& learned) {
 
 // Older ones do not say of which groups: there were those of all ranks, and single ranks for what
 // runs on one alone.
-int ranks_of(const json& ratios, int all) {
-  if (ratios.contains("ranks")) {
-    return ratios.at("ranks");
+int ranks_of(const JsonNode& ratios, int all) {
+  if (ratios.has("ranks")) {
+    return ratios.at("ranks").integer<int>(1);
   }
-  const auto name = ratios.at("strategy").get<std::string>();
+  const std::string name = ratios.at("strategy").text();
   const std::span<const Strategy> known = strategies("attention");
   const auto found = std::ranges::find(known, name, &Strategy::name);
   return found != known.end() && found->one_rank ? 1 : all;
 }
 
-BatchPlanner::Learned learned_from(const json& from, int ranks) {
+std::deque<double> deque_of(const JsonNode& numbers) {
+  const std::vector<double> values = numbers.numbers();
+  return {values.begin(), values.end()};
+}
+
+BatchPlanner::Learned learned_from(const JsonNode& from, int ranks) {
   BatchPlanner::Learned learned;
-  for (const auto& of : from.at("ratios")) {
-    const Correction::Key key{of.at("strategy"), ranks_of(of, ranks), of.at("log2_length")};
-    learned.ratios[key] = of.at("ratios").get<std::deque<double>>();
+  for (const JsonNode& of : from.at("ratios").elements()) {
+    const Correction::Key key{
+        of.at("strategy").text(), ranks_of(of, ranks), of.at("log2_length").integer<int>()};
+    learned.ratios[key] = deque_of(of.at("ratios"));
   }
-  learned.machine = from.value("machine", 1.0);  // older ones know none
-  for (const auto& of : from.at("caps")) {
-    learned.caps[of.at("log2_tokens")] = of.at("bytes");
+  learned.machine = from.has("machine") ? from.at("machine").number() : 1;  // older ones know none
+  for (const JsonNode& of : from.at("caps").elements()) {
+    learned.caps[of.at("log2_tokens").integer<int>()] = of.at("bytes").integer<std::int64_t>();
   }
-  if (from.contains("speeds") && std::ssize(from.at("speeds")) == ranks) {
-    learned.speeds = from.at("speeds").get<RankSpeeds::Ratios>();
+  if (from.has("speeds")) {
+    const std::vector<JsonNode> speeds = from.at("speeds").elements();
+    if (std::ssize(speeds) == ranks) {
+      learned.speeds.reserve(speeds.size());
+      for (const JsonNode& of : speeds) {
+        learned.speeds.push_back(deque_of(of));
+      }
+    }
   }
   return learned;
 }
@@ -114,13 +128,87 @@ std::string to_json(const CheckpointState& s) {
   return state.dump(2) + "\n";
 }
 
+namespace {
+
+DataPosition position_from(const JsonNode& data) {
+  const auto count = [&](const char* key) { return data.at(key).integer<std::int64_t>(0); };
+  return {
+      .fingerprint = data.at("fingerprint").text(),
+      .drawn = data.at("drawn").text(),
+      .documents = count("documents"),
+      .draws = count("draws"),
+      .epoch = count("epoch"),
+      .next = data.at("next").integer<std::int64_t>(-1)};
+}
+
+MachineNumbers machine_from(const JsonNode& machine) {
+  const auto number = [&](const char* key) { return machine.at(key).number_from_0(); };
+  return {
+      .matmul_flops_per_second = number("matmul_flops_per_second"),
+      .attention_flops_per_second = number("attention_flops_per_second"),
+      .touched_bytes_per_second = number("touched_bytes_per_second"),
+      .sent_bytes_per_second = number("sent_bytes_per_second"),
+      .collective_seconds = number("collective_seconds"),
+      .call_seconds = number("call_seconds"),
+      .cores = machine.at("cores").integer<int>(0)};
+}
+
+CheckpointState state_from(const JsonNode& root) {
+  const auto count = [](const JsonNode& of, const char* key) {
+    return of.at(key).integer<std::int64_t>(0);
+  };
+  CheckpointState s{
+      .step = count(root, "step"),
+      .tokens = count(root, "tokens"),
+      .ranks = root.at("ranks").integer<int>(1),
+      .weight_domain = root.at("weight_domain").integer<int>(1),
+      .dtype = dtype_named(root.at("dtype").text()),
+      .model_sha256 = root.at("model_sha256").text(),
+      .optimizer_steps = count(root.at("optimizer"), "steps"),
+      .loss_scale = root.at("loss_scale").at("value").number_from_0(),
+      .loss_scale_steps = count(root.at("loss_scale"), "steps"),
+      .data = position_from(root.at("data")),
+      .machine = machine_from(root.at("machine")),
+      .costs = {},
+      .given_plans = root.has("given_plans") ? root.at("given_plans").text() : "",
+      .left_out = {},
+      .learned = {},
+      .configuration = {}};
+  if (root.has("left_out")) {  // older ones have neither that nor plans
+    for (const JsonNode& step : root.at("left_out").elements()) {
+      s.left_out.insert(step.integer<std::int64_t>(0));
+    }
+  }
+  if (root.has("learned")) {  // older ones have none
+    s.costs = root.at("costs").text();
+    s.costs_ranks = root.has("costs_ranks") ? root.at("costs_ranks").integer<int>(0) : 0;
+    s.learned = learned_from(root.at("learned"), s.ranks);
+  }
+  std::map<std::string, std::string> configuration;
+  for (const auto& [key, value] : root.at("configuration").members()) {
+    configuration.emplace(key, value.text());
+  }
+  s.configuration = with_current_names(configuration);
+  for (const JsonNode& file : root.at("files").elements()) {
+    s.files.push_back(
+        {.name = file.at("name").text(),
+         .bytes = count(file, "bytes"),
+         .xxh64 = file.at("xxh64").text()});
+  }
+  return s;
+}
+
+}  // namespace
+
 CheckpointState checkpoint_state(const std::string& text, const std::string& from) {
+  const JsonSource source{.name = from, .whole = "the state"};
   try {
-    json state = json_in(text);
-    if (!state.is_object() || state.value("format", "") != kStateFormat) {
+    json state = parse_json(text, source);
+    const JsonNode root(state, source);
+    if (!state.is_object() || !root.has("format") || state["format"] != kStateFormat) {
       damaged(from, "is not the state of a checkpoint");
     }
-    if (const auto version = state.at("version").get<std::int64_t>();
+    if (const auto version = root.at("version").integer<std::int64_t>();
         version != CheckpointState::kVersion) {
       throw std::runtime_error(fmt::format(
           "{}: has format version {}, but this program reads {}; resume with the program that "
@@ -129,55 +217,16 @@ CheckpointState checkpoint_state(const std::string& text, const std::string& fro
           version,
           CheckpointState::kVersion));
     }
-    const auto digest = state.at("sha256").get<std::string>();
+    const std::string digest = root.at("sha256").text();
     state.erase("sha256");
     if (sha256_hex(state.dump()) != digest) {
       damaged(from, "does not have the content that it was written with");
     }
-    const json& data = state.at("data");
-    const json& machine = state.at("machine");
-    CheckpointState s{
-        .step = state.at("step"),
-        .tokens = state.at("tokens"),
-        .ranks = state.at("ranks"),
-        .weight_domain = state.at("weight_domain"),
-        .dtype = dtype_named(state.at("dtype").get<std::string>()),
-        .model_sha256 = state.at("model_sha256"),
-        .optimizer_steps = state.at("optimizer").at("steps"),
-        .loss_scale = state.at("loss_scale").at("value"),
-        .loss_scale_steps = state.at("loss_scale").at("steps"),
-        .data =
-            {.fingerprint = data.at("fingerprint"),
-             .drawn = data.at("drawn"),
-             .documents = data.at("documents"),
-             .draws = data.at("draws"),
-             .epoch = data.at("epoch"),
-             .next = data.at("next")},
-        .machine =
-            {.matmul_flops_per_second = machine.at("matmul_flops_per_second"),
-             .attention_flops_per_second = machine.at("attention_flops_per_second"),
-             .touched_bytes_per_second = machine.at("touched_bytes_per_second"),
-             .sent_bytes_per_second = machine.at("sent_bytes_per_second"),
-             .collective_seconds = machine.at("collective_seconds"),
-             .call_seconds = machine.at("call_seconds"),
-             .cores = machine.at("cores")},
-        .costs = {},
-        .given_plans = state.value("given_plans", ""),                  // older ones have
-        .left_out = state.value("left_out", std::set<std::int64_t>()),  // none of these
-        .learned = {},
-        .configuration = with_current_names(state.at("configuration"))};
-    if (state.contains("learned")) {  // older ones have none
-      s.costs = state.at("costs");
-      s.costs_ranks = state.value("costs_ranks", 0);
-      s.learned = learned_from(state.at("learned"), static_cast<int>(s.ranks));
-    }
-    for (const json& file : state.at("files")) {
-      s.files.push_back(
-          {.name = file.at("name"), .bytes = file.at("bytes"), .xxh64 = file.at("xxh64")});
-    }
-    return s;
-  } catch (const json::exception& error) {
+    return state_from(root);
+  } catch (const json::exception& error) {  // what is no UTF-8 has no digest
     damaged(from, std::string("cannot be read: ") + error.what());
+  } catch (const std::invalid_argument& error) {  // names the file
+    throw std::runtime_error(fmt::format("{}: the checkpoint is damaged", error.what()));
   }
 }
 

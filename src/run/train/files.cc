@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -12,7 +11,6 @@
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
-#include "src/plan/base/disk_file.h"
 #include "src/plan/base/xxh64.h"
 
 namespace paradyse {
@@ -94,13 +92,11 @@ void append_text(const fs::path& path, const std::string& text) {
   }
 }
 
-std::string file_text(const fs::path& path) {
-  std::ifstream stream = opened(path);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (stream.bad()) {
-    throw std::runtime_error(path.string() + ": cannot be read to its end");
+std::string file_text(const fs::path& path, std::size_t most) {
+  if (const std::string why = why_not_readable(path); !why.empty()) {
+    throw std::runtime_error(path.string() + ": cannot be read: " + why);
   }
-  return text;
+  return content_of(path, most).value_or("");
 }
 
 std::string file_xxh64(const fs::path& path) {

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string>
 
+#include "src/plan/base/disk_file.h"
+
 namespace paradyse {
 
 // Puts `text` in the place of `path`: whole, or what was there stays.  Throws std::runtime_error
@@ -17,8 +19,8 @@ void replace_text(const std::filesystem::path& path, const std::string& text);
 // std::runtime_error.
 void append_text(const std::filesystem::path& path, const std::string& text);
 
-// Throws std::runtime_error.
-std::string file_text(const std::filesystem::path& path);
+// Throws std::runtime_error, also for what has more than `most` bytes.
+std::string file_text(const std::filesystem::path& path, std::size_t most = kMostContent);
 // XXH64 of the content.  Throws std::runtime_error.
 std::string file_xxh64(const std::filesystem::path& path);
 

@@ -31,7 +31,9 @@ std::string hash_of_kept(const fs::path& run) {
   std::ranges::sort(files);
   Xxh64 hash;
   for (const fs::path& file : files) {
-    hash.add(file.filename().string() + "|" + file_xxh64(file) + "|");
+    Xxh64 of_file;
+    of_file.add(file_text(file));
+    hash.add(file.filename().string() + "|" + of_file.hex() + "|");
   }
   return files.empty() ? "" : hash.hex();
 }

@@ -20,6 +20,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
+#include "src/plan/base/text_match.h"
 #include "src/run/train/checkpoint.h"
 #include "src/run/train/files.h"
 #include "src/run/train/step_plans.h"
@@ -138,7 +139,35 @@ std::map<std::size_t, bool> plans_were_late(const fs::path& run, std::int64_t st
   return late;
 }
 
+bool RunFolder::is_begun(const fs::path& run) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(run, error)) ||
+      fs::is_regular_file(run / "config.toml", error)) {
+    return fs::is_regular_file(run / "config.toml", error);
+  }
+  for (fs::directory_iterator at(run, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    const bool ours = name == "config.toml.partial" ||
+                      (name == "plans" && fs::is_empty(at->path(), error) && !error);
+    if (!ours) {
+      return false;
+    }
+  }
+  return !error;
+}
+
+void RunFolder::expect_name(const LoadedConfig& config) {
+  const std::string& name = config.config.output.name;
+  if (name.find('/') != std::string::npos || name == "." || name == "..") {
+    throw std::invalid_argument(
+        "output.name " + excerpt(name) +
+        ": is no name of a folder in output.folder; give a name without '/', and the place with "
+        "output.folder");
+  }
+}
+
 void RunFolder::expect_room(const LoadedConfig& config) {
+  expect_name(config);
   const fs::path parent = config.config.output.folder;
   if (parent.empty()) {
     throw std::invalid_argument(
@@ -222,7 +251,7 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
   std::string head;
   std::string tail;
   const std::string waiting = unwritten_.take_back(metrics);
-  std::istringstream lines((fs::exists(metrics) ? file_text(metrics) : "") + waiting);
+  std::istringstream lines((fs::exists(metrics) ? file_text(metrics, kMostMetrics) : "") + waiting);
   for (std::string line; std::getline(lines, line);) {
     const bool whole = !lines.eof();  // else its end is missing
     std::optional<StepReport> report = whole ? report_of(line) : std::nullopt;

@@ -22,6 +22,11 @@ std::map<std::size_t, bool> plans_were_late(const std::filesystem::path& run, st
 
 class RunFolder {
  public:
+  // Whether a run without a checkpoint is there: it has its configuration, or was cut short before
+  // that and has nothing that a run does not begin with.
+  static bool is_begun(const std::filesystem::path& run);
+  // Throws std::invalid_argument where output.name leads out of output.folder.
+  static void expect_name(const LoadedConfig& config);
   // Throws std::invalid_argument, naming the key, where the first of the next two will not make
   // its folder or nothing can be written there; makes nothing.
   static void expect_room(const LoadedConfig& config);

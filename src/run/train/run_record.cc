@@ -55,9 +55,10 @@ void RunRecord::expect_room(bool starts_over) const {
   if (!leads_) {
     return;
   }
+  RunFolder::expect_name(loaded_);  // nothing outside output.folder is moved
   const RunConfig::Output& output = loaded_.config.output;
   const std::filesystem::path there = std::filesystem::path(output.folder) / output.name;
-  if (starts_over && std::filesystem::is_regular_file(there / "config.toml")) {
+  if (starts_over && RunFolder::is_begun(there)) {
     const RunFolder held(there);  // throws where another program is training there
     const std::filesystem::path aside = free_name(there);
     std::filesystem::rename(there, aside);

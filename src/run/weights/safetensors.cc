@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -626,14 +627,14 @@ SafetensorsWriter::SafetensorsWriter(
         "the header takes " + std::to_string(header.size() - kLengthBytes) +
         " bytes, readers accept " + std::to_string(kMostHeaderBytes) + "; write several files");
   }
-  state_->partial = path;
-  state_->partial += ".partial";
-  state_->path = std::move(path);
-  state_->tensors = std::move(tensors);
-  state_->file = ::open(state_->partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (state_->file < 0) {
-    refuse_errno(state_->partial, "cannot be created");
+  std::error_code unknown;
+  const fs::file_status there = fs::status(path, unknown);
+  if (fs::exists(there) && !fs::is_regular_file(there)) {  // it would be replaced, whatever it is
+    refuse(path, "is not a regular file; name one, or a new one");
   }
+  state_->path = behind_links(path);
+  state_->tensors = std::move(tensors);
+  std::tie(state_->partial, state_->file) = new_file_beside(state_->path);
   state_->write_bytes(header.data(), header.size());
 }
 

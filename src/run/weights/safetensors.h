@@ -71,10 +71,11 @@ class SafetensorsReader {
 class SafetensorsWriter {
  public:
   // Declares all tensors first (names, dtypes, shapes; stored in this order), then takes their data
-  // in the same order. Writes `path`.partial and renames it at `finish`: a file is there whole or
-  // not at all, and what stood there before stays until then.
-  // Throws std::runtime_error when the disk says no, std::invalid_argument for a wrong order or
-  // shape, a name twice, or a dtype the format does not have; `begin` and `end` are not read.
+  // in the same order. Writes a file beside `path` and renames it at `finish`: a file is there
+  // whole or not at all, and what stood there before stays until then.  What `path` leads to and is
+  // no regular file is refused. Throws std::runtime_error when the disk says no,
+  // std::invalid_argument for a wrong order or shape, a name twice, or a dtype the format does not
+  // have; `begin` and `end` are not read.
   SafetensorsWriter(
       std::filesystem::path path,
       std::vector<std::pair<std::string, StoredTensor>> tensors,

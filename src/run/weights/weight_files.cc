@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <regex>
@@ -148,10 +147,8 @@ std::vector<Entry> entries_of(const fs::path& folder) {
 
 // Git leaves such a text in place of a file that it keeps elsewhere.
 bool is_lfs_pointer(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::string begin(42, '\0');
-  stream.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  return begin.starts_with("version https://git-lfs.github.com/spec/");
+  constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/";
+  return beginning_of(path, kPointer.size()) == kPointer;
 }
 
 // Throws unless there is something to read, whatever it is.

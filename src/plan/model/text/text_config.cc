@@ -342,6 +342,11 @@ TextShape text_shape_from_config(
         source + ": does not say " + joined(keys.taken(), ", ") +
         ": these are taken, as transformers does for \"" + family.model_type + "\"");
   }
+  if (shape.layers > kMostLayers) {
+    throw std::invalid_argument(
+        source + ": the model has " + std::to_string(shape.layers) +
+        " layers; accepted are at most " + std::to_string(kMostLayers));
+  }
   const auto parameters = parameters_in<double>(shape);
   if (parameters > kMostParameters) {
     throw std::invalid_argument(

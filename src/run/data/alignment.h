@@ -1,0 +1,57 @@
+// Alignments of proteins, as files hold them; no torch.  Next: alignments.cc, alignment_rows.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace paradyse {
+
+// An alignment: Stockholm, where the file begins so, else A3M (A2M) or aligned FASTA.
+struct Alignment {
+  std::size_t line = 0;                              // of the file, where it begins
+  std::vector<std::string> names;                    // [sequence]
+  std::vector<std::vector<std::int32_t>> letters;    // [sequence][residue] class, from 0
+  std::vector<std::vector<std::int32_t>> deletions;  // [..][..] insertions left out before it
+  // [residue] Its place among all of the first sequence's, where some of them are masked: those are
+  // left out.  Empty: none are.
+  std::vector<std::int32_t> places = {};
+  bool openfold = false;  // a sample has the features of OpenFold's embeddings (evoformer.h)
+  // Sequences that are the MSA of a sample, and that are its extra ones; what its sequences are
+  // more than those is left out.
+  std::int64_t msa = 0;
+  std::int64_t extra = 0;  // 0: the model has no stack for them
+};
+// What is taken of alignments, beyond what their files say.
+enum class MaskedResidues {
+  none,
+  marked,   // by "m" of Stockholm's #=GC MM
+  unknown,  // those, and the residues of which the first sequence has no known letter
+};
+struct AlignmentReading {
+  bool surely_protein = false;  // letters may all be A, C, G, T, U and N
+  MaskedResidues masked = MaskedResidues::marked;
+  // The most that a sample has of each; 0: all, and no extra ones.
+  std::int64_t sequences = 0;
+  std::int64_t extra_sequences = 0;
+};
+// Those of a model with a stack for extra sequences, where nobody says more: AlphaFold 2's
+// clusters, and extra sequences in training (Jumper et al. 2021, supplement, table 4).
+inline constexpr std::int64_t kMsaSequences = 512;
+inline constexpr std::int64_t kExtraSequences = 1024;
+// As data.masked_residues calls it; throws std::invalid_argument for another name.
+MaskedResidues masked_residues(const std::string& name);
+
+// Residues are the columns in which the first sequence has a letter, as in A3M; what others have
+// between them is counted as deletions.  Residues that are masked are left out, which is what
+// OpenFold computes with msa_mask and pair_mask.  A byte order mark, empty lines before the
+// alignment and all ends of lines are read.  Small letters are insertions in A3M and letters
+// elsewhere.  Names are unique in Stockholm; in FASTA they may repeat.  Throws std::runtime_error
+// naming the line: an unknown letter, rows of unequal length, blocks or alignments that are not
+// whole, nucleotides, a file without sequences or of another format.
+std::vector<Alignment> read_alignment_file(
+    const std::filesystem::path& file, const AlignmentReading& reading = {});
+
+}  // namespace paradyse

@@ -1,0 +1,215 @@
+// Preloaded into the program by tests/cli/file_faults_test.py: of the calls that change files below
+// PARADYSE_FAULT_FOLDER the PARADYSE_FAULT_AT-th, from 1, fails, writes only a part, or ends the
+// process, as PARADYSE_FAULT says.  Each call is a line of PARADYSE_FAULT_LOG.
+//
+// The C library's own functions are looked up by name: a call of the kernel would not do, since
+// sanitizers and other preloaded libraries may stand between.
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+namespace {
+
+enum class Fault { none, fails, shortens, ends };
+
+// Variables are those of the process that calls, which a resident's child has from its begin on.
+const char* variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool is_below(const char* path) {
+  const char* const folder = variable("PARADYSE_FAULT_FOLDER");
+  const std::size_t length = std::strlen(folder);
+  return length > 0 && std::strncmp(path, folder, length) == 0;
+}
+
+bool is_below(int descriptor) {
+  char link[64];
+  char path[PATH_MAX] = {};
+  std::snprintf(link, sizeof(link), "/proc/self/fd/%d", descriptor);
+  return readlink(link, path, sizeof(path) - 1) > 0 && is_below(path);
+}
+
+std::atomic<long> calls{0};
+pid_t counted_by = 0;
+
+// What happens to this call.
+Fault next(const char* name) {
+  if (counted_by != getpid()) {  // a fork counts anew
+    counted_by = getpid();
+    calls = 0;
+  }
+  const long at = std::atol(variable("PARADYSE_FAULT_AT"));
+  const long call = ++calls;
+  if (const char* const log = variable("PARADYSE_FAULT_LOG"); *log != '\0') {
+    char line[64];
+    const int length = std::snprintf(line, sizeof(line), "%ld %s\n", call, name);
+    static const auto real_open =
+        reinterpret_cast<int (*)(const char*, int, ...)>(dlsym(RTLD_NEXT, "open"));
+    static const auto real_write =
+        reinterpret_cast<ssize_t (*)(int, const void*, size_t)>(dlsym(RTLD_NEXT, "write"));
+    const int to = real_open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (to >= 0) {
+      (void)!real_write(to, line, static_cast<std::size_t>(length));
+      close(to);
+    }
+  }
+  const char* const how = variable("PARADYSE_FAULT");
+  const bool all_after = std::strcmp(how, "full") == 0;  // a disk that stays full
+  if (at == 0 || (all_after ? call < at : call != at)) {
+    return Fault::none;
+  }
+  if (std::strcmp(how, "end") == 0) {
+    kill(getpid(), SIGKILL);
+    pause();
+  }
+  return std::strcmp(how, "short") == 0 ? Fault::shortens : Fault::fails;
+}
+
+template <typename Function>
+Function* real(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+int failed() {
+  errno = ENOSPC;
+  return -1;
+}
+
+constexpr int kChanges = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
+
+bool open_fails(const char* path, int flags) {
+  return (flags & kChanges) != 0 && is_below(path) && next("open") != Fault::none;
+}
+
+}  // namespace
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  return open_fails(path, flags) ? failed()
+                                 : real<int(const char*, int, ...)>("open")(path, flags, mode);
+}
+
+int open64(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  return open_fails(path, flags) ? failed()
+                                 : real<int(const char*, int, ...)>("open64")(path, flags, mode);
+}
+
+FILE* fopen64(const char* path, const char* mode) {
+  if (std::strchr(mode, 'r') == nullptr && open_fails(path, O_WRONLY)) {
+    failed();
+    return nullptr;
+  }
+  return real<FILE*(const char*, const char*)>("fopen64")(path, mode);
+}
+
+FILE* fopen(const char* path, const char* mode) {
+  if (std::strchr(mode, 'r') == nullptr && open_fails(path, O_WRONLY)) {
+    failed();
+    return nullptr;
+  }
+  return real<FILE*(const char*, const char*)>("fopen")(path, mode);
+}
+
+ssize_t write(int descriptor, const void* data, size_t size) {
+  const auto real_write = real<ssize_t(int, const void*, size_t)>("write");
+  if (!is_below(descriptor)) {
+    return real_write(descriptor, data, size);
+  }
+  switch (next("write")) {
+    case Fault::fails:
+      return failed();
+    case Fault::shortens: {  // then the disk is full
+      const ssize_t written = real_write(descriptor, data, size / 2);
+      return size < 2 ? failed() : written;
+    }
+    default:
+      return real_write(descriptor, data, size);
+  }
+}
+
+ssize_t writev(int descriptor, const iovec* parts, int count) {
+  if (is_below(descriptor) && next("writev") != Fault::none) {
+    return failed();
+  }
+  return real<ssize_t(int, const iovec*, int)>("writev")(descriptor, parts, count);
+}
+
+int fsync(int descriptor) {
+  return is_below(descriptor) && next("fsync") != Fault::none ? failed()
+                                                              : real<int(int)>("fsync")(descriptor);
+}
+
+int ftruncate(int descriptor, off_t size) {
+  return is_below(descriptor) && next("ftruncate") != Fault::none
+             ? failed()
+             : real<int(int, off_t)>("ftruncate")(descriptor, size);
+}
+
+int rename(const char* from, const char* to) {
+  return is_below(to) && next("rename") != Fault::none
+             ? failed()
+             : real<int(const char*, const char*)>("rename")(from, to);
+}
+
+int mkdir(const char* path, mode_t mode) {
+  return is_below(path) && next("mkdir") != Fault::none
+             ? failed()
+             : real<int(const char*, mode_t)>("mkdir")(path, mode);
+}
+
+int unlink(const char* path) {
+  return is_below(path) && next("unlink") != Fault::none ? failed()
+                                                         : real<int(const char*)>("unlink")(path);
+}
+
+int remove(const char* path) {
+  return is_below(path) && next("remove") != Fault::none ? failed()
+                                                         : real<int(const char*)>("remove")(path);
+}
+
+int rmdir(const char* path) {
+  return is_below(path) && next("rmdir") != Fault::none ? failed()
+                                                        : real<int(const char*)>("rmdir")(path);
+}
+
+int unlinkat(int folder, const char* path, int flags) {
+  return is_below(folder) && next("unlinkat") != Fault::none
+             ? failed()
+             : real<int(int, const char*, int)>("unlinkat")(folder, path, flags);
+}
+
+int openat(int folder, const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  if ((flags & kChanges) != 0 && is_below(path) && next("openat") != Fault::none) {
+    return failed();
+  }
+  return real<int(int, const char*, int, ...)>("openat")(folder, path, flags, mode);
+}
+
+}  // extern "C"

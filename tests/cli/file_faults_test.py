@@ -1,0 +1,127 @@
+"""Training whose disk says no: whichever call that changes a file fails, writes a part or is the last, the
+newest checkpoint is whole and the run goes on from it to the losses of one that was not disturbed."""
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+import unittest
+
+import resident
+from durable_test import DurableTest
+from support import FAILED, OK, PARADYSE
+
+LONG = "PARADYSE_TEST_LONG" in os.environ
+FAULTS = os.environ["PARADYSE_FILE_FAULTS"]
+HOWS = ("fail", "short", "full", "end")
+# A checkpoint in the middle and one at the end, a model and a report: each kind of call, and no step more.
+SETTINGS = ("train.steps=4", "checkpoint.every=2", "checkpoint.keep=1", "parallel.ranks=2",
+            "output.trace=false", "output.tensorboard=true")
+
+
+class FaultTest(DurableTest):
+    def setUp(self):
+        super().setUp()
+        text = self.config.read_text()
+        for setting in SETTINGS:
+            key, value = setting.split("=")
+            section, name = key.split(".")
+            lines = [line for line in text.splitlines() if not line.startswith(f"{name} = ")]
+            lines.insert(lines.index(f"[{section}]") + 1, f"{name} = {value}")
+            text = "\n".join(lines) + "\n"
+        self.config.write_text(text)
+
+    def expect_whole(self, run, message):
+        """Post: what is named like a checkpoint has all of its files."""
+        for folder in (run / "checkpoints").glob("[0-9]*"):
+            if folder.name.isdigit():
+                state = json.loads((folder / "state.json").read_text())
+                self.assertEqual(len(state["files"]), state["weight_domain"], message)
+                for file in state["files"]:
+                    self.assertEqual((folder / file["name"]).stat().st_size, file["bytes"], message)
+
+    def expect_to_go_on(self, run, straight, message):
+        self.expect_whole(run, message)
+        said = self.run_program("train", "-c", self.config, "--auto-resume", run.name, code=None)
+        self.assertEqual(said.returncode, OK, f"{message}: {said.stderr}")
+        self.assertNotIn("damaged", said.stderr, message)
+        # where nothing was to resume, what the first one left has been put aside or is the run
+        self.assertEqual(self.metrics(run), self.metrics(straight), message)
+        self.assertEqual((run / "model" / "model.safetensors").read_bytes(),
+                         (straight / "model" / "model.safetensors").read_bytes(), message)
+
+
+class FileCallsTest(FaultTest):
+    def setUp(self):
+        super().setUp()
+        self.program_with_faults = resident.Resident(PARADYSE, [FAULTS])
+        self.addCleanup(self.program_with_faults.end)
+
+    def train(self, name, **variables):
+        command = [PARADYSE, "train", "-c", str(self.config), "--set", f"output.name={name}"]
+        return self.program_with_faults.run(command, 120, {
+            **os.environ, "PARADYSE_FAULT_FOLDER": str(self.folder / "runs"), **variables})
+
+    def test_each_call_that_changes_a_file(self):
+        log = self.folder / "calls"
+        done = self.train("straight", PARADYSE_FAULT_LOG=str(log))
+        self.assertEqual(done.returncode, OK, done.stderr)
+        straight = self.folder / "runs" / "straight"
+        calls = [line.split()[1] for line in log.read_text().splitlines()]
+        self.assertGreater(len(calls), 60)
+        self.assertGreaterEqual(
+            set(calls), {"open", "write", "fsync", "rename", "mkdir"}, "the library sees none of these")
+        seed = random.randrange(2**32)
+        draw = random.Random(seed)
+        every = [(at, how) for at in range(1, len(calls) + 1) for how in HOWS]
+        chosen = every if LONG else draw.sample(every, 12)
+        for at, how in chosen:
+            message = f"call {at} ({calls[at - 1]}) of {len(calls)}: {how}, seed {seed}"
+            with self.subTest(message):
+                name = f"{how}{at}"
+                run = self.folder / "runs" / name
+                done = self.train(name, PARADYSE_FAULT=how, PARADYSE_FAULT_AT=str(at))
+                self.assertIn(done.returncode, (OK, FAILED, 2, -signal.SIGKILL), f"{message}: {done.stderr}")
+                if done.returncode != OK and how != "end":
+                    self.assertIn("No space left on device", done.stderr, message)
+                self.expect_to_go_on(run, straight, message)
+
+
+class KillsTest(FaultTest):
+    # Over four processes, at any moment: until the run is through.
+    def test_at_any_moment(self):
+        kills = 50 if LONG else 2
+        settings = ["train.dtype=float64", "parallel.ranks=4", "train.steps=40", "checkpoint.every=3",
+                    "checkpoint.keep=2"]
+        straight = self.straight("straight", *settings)
+        seed = random.randrange(2**32)
+        draw = random.Random(seed)
+        more = [word for setting in settings for word in ("--set", setting)]
+        killed = attempts = 0
+        while killed < kills:
+            attempts += 1
+            name = f"killed{attempts}"
+            run = self.folder / "runs" / name
+            command = [PARADYSE, "launch", "-n", "4", "--", "train", "-c", str(self.config),
+                       "--auto-resume", name, *more]
+            message = f"run {attempts}, seed {seed}"
+            for longest in (6.0, 3.0, None):
+                process = subprocess.Popen(
+                    command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                    start_new_session=True)
+                try:
+                    said = process.communicate(timeout=longest and draw.uniform(0.3, longest))[1]
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    said = process.communicate(timeout=60)[1]
+                    killed += 1
+                    self.expect_whole(run, message)
+                    continue
+                self.assertEqual(process.returncode, OK, f"{message}: {said}")
+                self.assertNotIn("damaged", said, message)
+            self.expect_same_losses(run, straight, message)
+
+
+if __name__ == "__main__":
+    unittest.main()

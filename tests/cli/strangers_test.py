@@ -1,0 +1,295 @@
+"""What strangers made is at worst refused, and nothing that a user has is overwritten."""
+import hashlib
+import json
+import os
+import pathlib
+import resource
+import shutil
+import socket
+import struct
+import unittest
+
+from resume_test import ResumeTest as Runs
+from support import GOLDEN, OK, TINY_EVOFORMER, TINY_LLAMA, USAGE, ProgramTest, uniform_plan, write_tensors
+
+FAILED = 1
+MEMORY = 3 << 30  # bytes: what refuses a file takes far less
+SECONDS = 60
+CLUSTER = GOLDEN.parents[1] / "configs" / "clusters" / "8xH100.toml"
+
+
+def setUpModule():
+    # Of memory that a process writes to; its children have the same.
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+
+
+class StrangersTest(ProgramTest):
+    def expect_refused(self, *arguments, words=()):
+        """Post: a message of one kind, that says where, soon and in little memory."""
+        done = self.run_program(*arguments, code=None, timeout=SECONDS)
+        said = " ".join(map(str, arguments)) + "\n" + done.stderr
+        self.assertIn(done.returncode, (FAILED, USAGE), said)
+        errors = [line for line in done.stderr.splitlines() if "error: " in line]
+        self.assertEqual(len(errors), 1, said)
+        self.assertNotIn("this machine is out of memory", done.stderr)
+        self.assertNotIn("error: internal", errors[0])
+        self.assertNotIn("\x1b", done.stdout + done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+        return done.stderr
+
+    def strangers(self, at):
+        """What is there in place of a file, one after the other."""
+        made = {
+            "pipe": lambda: os.mkfifo(at), "folder": at.mkdir, "zero": lambda: at.symlink_to("/dev/zero"),
+            "loop": lambda: at.symlink_to(at.name), "terabyte": lambda: self.terabyte(at),
+            "brackets": lambda: at.write_text("[" * 1_000_000),
+            "socket": lambda: socket.socket(socket.AF_UNIX).bind(str(at))}
+        for what, make in made.items():
+            if at.is_symlink() or at.exists():
+                shutil.rmtree(at) if at.is_dir() and not at.is_symlink() else at.unlink()
+            make()
+            yield what
+
+    def terabyte(self, at):
+        at.touch()
+        os.truncate(at, 1 << 40)
+
+
+class InputsTest(StrangersTest):
+    def test_what_is_no_file(self):
+        model = self.write("model.toml", TINY_LLAMA.format(layers=2))
+        data = self.write_documents([[1, 2, 3], [4, 5]])
+        folder = self.folder / "model"
+        shutil.copytree(GOLDEN / "hf_llama_gqa", folder)
+        sharded = self.folder / "sharded"
+        sharded.mkdir()
+        shutil.copy(folder / "config.json", sharded)
+        grid = self.write("evoformer.toml", TINY_EVOFORMER)
+        video = GOLDEN / "grid_stdit"
+        at = self.folder / "given.json"
+        lines = self.folder / "given.jsonl"
+        readers = {
+            at: [("plan", "check", at), ("simulate", "--plan", at, "--cluster", CLUSTER, "--model", model),
+                 ("plan", "batch", "--model", model, "--lengths", at, "--ranks", 2),
+                 ("train", "-c", at), ("report", at), ("fit", "--profile", at, "--out", "x"),
+                 ("simulate", "--model", model, "--length", 8, "--cluster", at),
+                 ("eval", "--model", grid, "--data", at, "--ranks", 1),
+                 ("train", "--model", model, "--data", data, "--plan", at)],
+            lines: [("eval", "--model", model, "--data", lines, "--ranks", 1)],
+            folder / "config.json": [("eval", "--model", folder, "--data", data, "--ranks", 1)],
+            folder / "model.safetensors": [("eval", "--model", folder, "--data", data, "--ranks", 1)],
+            sharded / "model.safetensors.index.json": [
+                ("eval", "--model", sharded, "--data", data, "--ranks", 1)],
+            self.folder / "clips.safetensors": [
+                ("eval", "--model", video, "--data", self.folder / "clips.safetensors", "--ranks", 1)]}
+        whole = {file: file.read_bytes() for file in readers if file.is_file()}
+        for file, commands in readers.items():
+            for what in self.strangers(file):
+                for command in commands:
+                    with self.subTest(what, command=command[:2], file=file.name):
+                        self.expect_refused(*command)
+            if file.is_dir():
+                file.rmdir()
+            else:
+                file.unlink()
+            if file in whole:
+                file.write_bytes(whole[file])
+
+    def test_sizes(self):
+        lengths = self.write("lengths", "8\n")
+        data = self.write_documents([[1, 2, 3], [4, 5]])
+        for key in ("num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size",
+                    "num_attention_heads"):
+            for size in (2**31 - 1, 2**31, 2**63 - 1, 2**64, -1, 0, 1e308):
+                config = json.loads((GOLDEN / "hf_llama_gqa" / "config.json").read_text())
+                config[key] = size
+                folder = self.folder / "model"
+                folder.mkdir(exist_ok=True)
+                (folder / "config.json").write_text(json.dumps(config))
+                for command in (
+                        ("eval", "--model", folder, "--random-weights", "--data", data, "--ranks", 1),
+                        ("plan", "batch", "--model", folder, "--lengths", lengths, "--ranks", 2)):
+                    with self.subTest(key, size=size, command=command[0]):
+                        self.expect_refused(*command)
+
+    def test_sizes_of_plans(self):
+        model = self.write("model.toml", TINY_LLAMA.format(layers=2))
+        data = self.write_documents([[1, 2, 3], [4, 5]])
+        path = self.folder / "plan.json"
+        for size in (2**31 - 1, 2**62, -1):
+            for edit in (
+                    lambda p: p["cluster"].update(ranks=size), lambda p: p["model"].update(layers=size),
+                    lambda p: p.update(weight_domain=size), lambda p: p.update(lengths=[size, 3]),
+                    lambda p: p["programs"]["all"][0].update(layers=size),
+                    lambda p: p["micro_batches"][0]["groups"][0].update(ranks=[size, 1])):
+                plan = uniform_plan("model", [3, 2], 2, 2)
+                edit(plan)
+                path.write_text(json.dumps(plan))
+                with self.subTest(plan):
+                    self.expect_refused("grad", "--model", model, "--random-weights", "--data", data,
+                                        "--plan", path, "--out", self.folder / "g")
+                    self.expect_refused(
+                        "simulate", "--plan", path, "--model", model, "--cluster", CLUSTER)
+
+    def test_names_are_printed_as_they_are_spelled(self):
+        model = self.write("model.toml", TINY_LLAMA.format(layers=2))
+        odd = "a\x1b[2J\x07b\r"
+        (self.folder / odd).mkdir()
+        self.expect_refused("eval", "--model", self.folder / odd, "--data", "x", words=["\\x1b[2J\\x07b\\x0d"])
+        cluster = CLUSTER.read_text().replace('name = "', 'name = "\\u001b[2J', 1)
+        said = self.run_program(
+            "simulate", "--model", model, "--length", 512, "--cluster", self.write("c.toml", cluster))
+        self.assertNotIn("\x1b", said.stdout + said.stderr)
+
+
+class OutputsTest(StrangersTest):
+    """Each option that names a file or folder to write, over what a user has there."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.write("model.toml", TINY_LLAMA.format(layers=2))
+        self.data = self.write_documents([[1, 2, 3], [4, 5]])
+
+    def commands(self, out):
+        batch = ("--model", self.model, "--lengths", self.write("lengths", "64\n"), "--ranks", 2)
+        simulated = ("simulate", "--model", self.model, "--length", 64, "--cluster", CLUSTER)
+        grad = ("grad", "--model", self.model, "--random-weights", "--data", self.data, "--ranks", 1)
+        return [("plan", "batch", *batch, "--out", out), (*simulated, "--trace", out),
+                (*simulated, "--save-plan", out), (*grad, "--out", out)]
+
+    def test_a_users_file_stays(self):
+        notes = self.folder / "notes"
+        for content in (b"my notes\n", b'{"traceEvents-not": 1}', bytes(range(256))):
+            for command in self.commands(notes):
+                notes.write_bytes(content)
+                before = sorted(self.folder.iterdir())
+                with self.subTest(command[0], option=command[-2]):
+                    self.expect_refused(*command, words=["is not replaced"])
+                    self.assertEqual(notes.read_bytes(), content)
+                    self.assertEqual(sorted(self.folder.iterdir()), before)
+
+    def test_partial_files_of_a_user_stay(self):
+        for command in self.commands(self.folder / "out"):
+            for name in ("out.partial", f"out.{os.getpid()}.partial"):
+                (self.folder / name).write_text("a download")
+            self.run_program(*command)
+            self.assertEqual((self.folder / "out.partial").read_text(), "a download", command)
+            (self.folder / "out").unlink()
+
+    def test_what_was_written_is_replaced_whole_and_a_link_stays_one(self):
+        for command in self.commands(self.folder / "link"):
+            (self.folder / "link").symlink_to("target")
+            self.run_program(*command)
+            first = (self.folder / "target").read_bytes()
+            self.assertTrue((self.folder / "link").is_symlink(), command)
+            self.assertGreater(len(first), 20)
+            self.run_program(*command)
+            self.assertTrue((self.folder / "link").is_symlink(), command)
+            (self.folder / "target").write_text("a user's")
+            self.expect_refused(*command)
+            (self.folder / "link").unlink()
+            (self.folder / "target").unlink()
+
+    def test_devices_stay_devices(self):
+        device = self.folder / "null"
+        try:
+            os.mknod(device, 0o666 | 0o020000, os.makedev(1, 3))
+        except PermissionError:
+            self.skipTest("devices cannot be made here")
+        for command in self.commands(device):
+            done = self.run_program(*command, code=None)
+            self.assertIn(done.returncode, (OK, USAGE), done.stderr)
+            self.assertTrue(device.is_char_device(), command)
+
+    def test_the_folder_of_a_run(self):
+        run = self.write_run(2, "[train]\nsteps = 1\n")
+        outside = self.folder / "outside"
+        for name in ("../outside", "..", ".", "a/b", str(outside), "runs/../../outside"):
+            for how in (("--set", f"output.name={name}"), ("--auto-resume", name)):
+                with self.subTest(name, how=how[0]):
+                    self.expect_refused("train", "-c", run, *how, words=["output.name"])
+        outside.mkdir()
+        (outside / "config.toml").write_text("[train]\n")  # as of a run that was killed at once
+        self.expect_refused("train", "-c", run, "--auto-resume", "../outside", words=["output.name"])
+        self.assertEqual((outside / "config.toml").read_text(), "[train]\n")
+        mine = self.folder / "runs" / "mine"
+        mine.mkdir(parents=True)
+        (mine / "notes").write_text("my notes")
+        self.expect_refused("train", "-c", run, "--set", "output.name=mine", words=["exists already"])
+        self.assertEqual([f.name for f in mine.iterdir()], ["notes"])
+
+
+def sealed(state):
+    """The text of a state with the digest that its content has now."""
+    state = {key: value for key, value in state.items() if key != "sha256"}
+    text = json.dumps(state, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps({**state, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+
+
+class CheckpointsTest(Runs, StrangersTest):
+    def test_manifests(self):
+        straight = self.straight("straight", "parallel.ranks=2", "checkpoint.every=2", "train.steps=4")
+        whole = json.loads((straight / "checkpoints" / "000004" / "state.json").read_text())
+        self.assertEqual(json.loads(sealed(whole)), whole)  # else the digest below is not the program's
+        other = "../000002/rank-00000.safetensors"
+        outside = str(straight / "checkpoints" / "000002" / "rank-00000.safetensors")
+
+        def files(change):
+            return lambda state: state.update(files=change(state["files"]))
+
+        edits = {
+            "none": files(lambda all: []), "too few": files(lambda all: all[:1]),
+            "too few, and it says so": lambda state: state.update(files=state["files"][:1], weight_domain=1),
+            "too many": files(lambda all: all + all), "twice": files(lambda all: [all[0], all[0]]),
+            "above": files(lambda all: [{**all[0], "name": other}, all[1]]),
+            "elsewhere": files(lambda all: [{**all[0], "name": outside}, all[1]]),
+            "negative": files(lambda all: [{**all[0], "bytes": -1}, all[1]]),
+            "ranks": lambda state: state.update(ranks=2**31 - 1, weight_domain=2**31 - 1),
+            "no ranks": lambda state: state.update(ranks=0, weight_domain=0),
+            "step": lambda state: state.update(step=2**62),
+            "steps": lambda state: state["optimizer"].update(steps=-1),
+            "numbers": lambda state: state.update(tokens=1e300),
+            "dtype": lambda state: state.update(dtype="x\x1b[2J"),
+            "learned": lambda state: state["learned"].update(ratios=[{"strategy": "x"}]),
+            "configuration": lambda state: state.update(configuration={"train.steps": 8})}
+        for what, edit in edits.items():
+            state = json.loads(json.dumps(whole))
+            edit(state)
+            with self.subTest(what):
+                run = self.cut(straight, 4, "cut")
+                (run / "checkpoints" / "000004" / "state.json").write_text(sealed(state))
+                before = {f: f.read_bytes() for f in straight.rglob("*") if f.is_file()}
+                done = self.run_program("train", "--resume", run, code=None, timeout=SECONDS)
+                # the one before takes its place, or, of what is no state of this program, none
+                if done.returncode == OK:
+                    self.assertIn("resumes from the one before", done.stderr)
+                else:
+                    self.assertIn("damaged", done.stderr)
+                self.assertNotIn("error: internal", done.stderr)
+                self.assertNotIn("\x1b[2J", done.stderr)
+                self.assertEqual({f: f.read_bytes() for f in before}, before)
+                shutil.rmtree(run)
+
+    def test_what_is_no_file(self):
+        straight = self.straight("straight", "parallel.ranks=2", "checkpoint.every=2", "train.steps=4")
+        for name in ("checkpoints/000004/state.json", "checkpoints/000004/rank-00001.safetensors",
+                     "metrics.jsonl", "config.toml", "plans/step-00001.json", "summary.json",
+                     "group_sizes.json"):
+            run = self.cut(straight, 4, "cut")
+            file = run / name
+            for what in self.strangers(file):
+                for command in (("train", "--resume", run), ("report", run),
+                                ("export", run, self.folder / "exported"),
+                                ("train", "--replay", run, "--set", "train.steps=1")):
+                    with self.subTest(name, what=what, command=command[0]):
+                        done = self.run_program(*command, code=None, timeout=SECONDS)
+                        self.assertIn(done.returncode, (OK, FAILED, USAGE), done.stderr)
+                        self.assertNotIn("this machine is out of memory", done.stderr)
+                        self.assertNotIn("error: internal", done.stderr)
+                        shutil.rmtree(self.folder / "exported", ignore_errors=True)
+            shutil.rmtree(run)
+
+
+if __name__ == "__main__":
+    unittest.main()
