@@ -59,7 +59,10 @@ test: build-all
 # is a CUDA toolkit, the programs with CUDA are compiled, linked and bundled for a machine with a GPU,
 # and our kernels' registers are counted; `make test-long CUDA=` leaves both out.
 CUDA ?= $(if $(wildcard /usr/local/cuda/bin/nvcc)$(shell command -v nvcc),gpu-bundle check-cuda-kernels)
+# And libFuzzer over each reader of files, for FUZZ seconds.
+FUZZ ?= 20
 test-long: test-asan build-all package $(CUDA)
+	scripts/fuzz.sh $(FUZZ)
 	scripts/test_package.sh build/package/paradyse_*.deb
 	cd build/debug-asan && ctest -R '^plan\.fit$$' --output-on-failure  # ten times as long there
 	scripts/short_slices.py ctest --preset release-long -j 2

@@ -91,7 +91,7 @@ class FileCallsTest(FaultTest):
 class KillsTest(FaultTest):
     # Over four processes, at any moment: until the run is through.
     def test_at_any_moment(self):
-        kills = 50 if LONG else 2
+        kills = 50 if LONG else 1
         settings = ["train.dtype=float64", "parallel.ranks=4", "train.steps=40", "checkpoint.every=3",
                     "checkpoint.keep=2"]
         straight = self.straight("straight", *settings)

@@ -1,12 +1,12 @@
 """What strangers made is at worst refused, and nothing that a user has is overwritten."""
 import hashlib
+import itertools
 import json
 import os
-import pathlib
+import random
 import resource
 import shutil
 import socket
-import struct
 import unittest
 
 from resume_test import ResumeTest as Runs
@@ -15,12 +15,49 @@ from support import GOLDEN, OK, TINY_EVOFORMER, TINY_LLAMA, USAGE, ProgramTest, 
 FAILED = 1
 MEMORY = 3 << 30  # bytes: what refuses a file takes far less
 SECONDS = 60
+LONG = "PARADYSE_TEST_LONG" in os.environ
 CLUSTER = GOLDEN.parents[1] / "configs" / "clusters" / "8xH100.toml"
+
+
+def some(all_of_them, count):
+    """All of them in long tests, else so many, drawn, and the draw."""
+    all_of_them = list(all_of_them)
+    seed = random.randrange(2**32)
+    return (all_of_them if LONG else random.Random(seed).sample(all_of_them, count)), seed
 
 
 def setUpModule():
     # Of memory that a process writes to; its children have the same.
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+
+
+def terabyte(at):
+    at.touch()
+    os.truncate(at, 1 << 40)
+
+
+def bound_socket(at):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(at))
+
+
+# What may be there in place of a file.
+STRANGERS = {
+    "pipe": os.mkfifo, "folder": os.mkdir, "device": lambda at: at.symlink_to("/dev/zero"),
+    "loop": lambda at: at.symlink_to(at.name), "terabyte": terabyte, "socket": bound_socket,
+    "brackets": lambda at: at.write_text("[" * 1_000_000)}
+
+
+def remove(at):
+    if at.is_dir() and not at.is_symlink():
+        shutil.rmtree(at)
+    elif at.is_symlink() or at.exists():
+        at.unlink()
+
+
+def put_stranger(what, at):
+    remove(at)
+    STRANGERS[what](at)
 
 
 class StrangersTest(ProgramTest):
@@ -38,23 +75,6 @@ class StrangersTest(ProgramTest):
             self.assertIn(word, done.stderr)
         return done.stderr
 
-    def strangers(self, at):
-        """What is there in place of a file, one after the other."""
-        made = {
-            "pipe": lambda: os.mkfifo(at), "folder": at.mkdir, "zero": lambda: at.symlink_to("/dev/zero"),
-            "loop": lambda: at.symlink_to(at.name), "terabyte": lambda: self.terabyte(at),
-            "brackets": lambda: at.write_text("[" * 1_000_000),
-            "socket": lambda: socket.socket(socket.AF_UNIX).bind(str(at))}
-        for what, make in made.items():
-            if at.is_symlink() or at.exists():
-                shutil.rmtree(at) if at.is_dir() and not at.is_symlink() else at.unlink()
-            make()
-            yield what
-
-    def terabyte(self, at):
-        at.touch()
-        os.truncate(at, 1 << 40)
-
 
 class InputsTest(StrangersTest):
     def test_what_is_no_file(self):
@@ -71,7 +91,7 @@ class InputsTest(StrangersTest):
         lines = self.folder / "given.jsonl"
         readers = {
             at: [("plan", "check", at), ("simulate", "--plan", at, "--cluster", CLUSTER, "--model", model),
-                 ("plan", "batch", "--model", model, "--lengths", at, "--ranks", 2),
+                 ("plan", "batch", "--model", model, "--lengths", at, "--cluster", CLUSTER),
                  ("train", "-c", at), ("report", at), ("fit", "--profile", at, "--out", "x"),
                  ("simulate", "--model", model, "--length", 8, "--cluster", at),
                  ("eval", "--model", grid, "--data", at, "--ranks", 1),
@@ -84,24 +104,24 @@ class InputsTest(StrangersTest):
             self.folder / "clips.safetensors": [
                 ("eval", "--model", video, "--data", self.folder / "clips.safetensors", "--ranks", 1)]}
         whole = {file: file.read_bytes() for file in readers if file.is_file()}
-        for file, commands in readers.items():
-            for what in self.strangers(file):
-                for command in commands:
-                    with self.subTest(what, command=command[:2], file=file.name):
-                        self.expect_refused(*command)
-            if file.is_dir():
-                file.rmdir()
-            else:
-                file.unlink()
+        cases, seed = some(
+            [(file, what, command) for file, commands in readers.items() for command in commands
+             for what in STRANGERS], 24)
+        for file, what, command in cases:
+            with self.subTest(what, command=command[:2], file=file.name, seed=seed):
+                put_stranger(what, file)
+                self.expect_refused(*command)
+            remove(file)
             if file in whole:
                 file.write_bytes(whole[file])
 
     def test_sizes(self):
         lengths = self.write("lengths", "8\n")
         data = self.write_documents([[1, 2, 3], [4, 5]])
-        for key in ("num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size",
-                    "num_attention_heads"):
-            for size in (2**31 - 1, 2**31, 2**63 - 1, 2**64, -1, 0, 1e308):
+        keys = ("num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads")
+        sizes = (2**31, 2**63 - 1, 2**64, -1, 0, 1e308)
+        for key in keys:
+            for size in (2**31 - 1, *some(sizes, 1)[0]):
                 config = json.loads((GOLDEN / "hf_llama_gqa" / "config.json").read_text())
                 config[key] = size
                 folder = self.folder / "model"
@@ -109,7 +129,7 @@ class InputsTest(StrangersTest):
                 (folder / "config.json").write_text(json.dumps(config))
                 for command in (
                         ("eval", "--model", folder, "--random-weights", "--data", data, "--ranks", 1),
-                        ("plan", "batch", "--model", folder, "--lengths", lengths, "--ranks", 2)):
+                        ("plan", "batch", "--model", folder, "--lengths", lengths, "--cluster", CLUSTER)):
                     with self.subTest(key, size=size, command=command[0]):
                         self.expect_refused(*command)
 
@@ -152,7 +172,7 @@ class OutputsTest(StrangersTest):
         self.data = self.write_documents([[1, 2, 3], [4, 5]])
 
     def commands(self, out):
-        batch = ("--model", self.model, "--lengths", self.write("lengths", "64\n"), "--ranks", 2)
+        batch = ("--model", self.model, "--lengths", self.write("lengths", "64\n"), "--cluster", CLUSTER)
         simulated = ("simulate", "--model", self.model, "--length", 64, "--cluster", CLUSTER)
         grad = ("grad", "--model", self.model, "--random-weights", "--data", self.data, "--ranks", 1)
         return [("plan", "batch", *batch, "--out", out), (*simulated, "--trace", out),
@@ -273,22 +293,22 @@ class CheckpointsTest(Runs, StrangersTest):
 
     def test_what_is_no_file(self):
         straight = self.straight("straight", "parallel.ranks=2", "checkpoint.every=2", "train.steps=4")
-        for name in ("checkpoints/000004/state.json", "checkpoints/000004/rank-00001.safetensors",
-                     "metrics.jsonl", "config.toml", "plans/step-00001.json", "summary.json",
-                     "group_sizes.json"):
-            run = self.cut(straight, 4, "cut")
-            file = run / name
-            for what in self.strangers(file):
-                for command in (("train", "--resume", run), ("report", run),
-                                ("export", run, self.folder / "exported"),
-                                ("train", "--replay", run, "--set", "train.steps=1")):
-                    with self.subTest(name, what=what, command=command[0]):
-                        done = self.run_program(*command, code=None, timeout=SECONDS)
-                        self.assertIn(done.returncode, (OK, FAILED, USAGE), done.stderr)
-                        self.assertNotIn("this machine is out of memory", done.stderr)
-                        self.assertNotIn("error: internal", done.stderr)
-                        shutil.rmtree(self.folder / "exported", ignore_errors=True)
+        names = ("checkpoints/000004/state.json", "checkpoints/000004/rank-00001.safetensors", "metrics.jsonl",
+                 "config.toml", "plans/step-00001.json", "summary.json", "group_sizes.json")
+        run = self.folder / "runs" / "cut"
+        commands = (("train", "--resume", run), ("report", run), ("export", run, self.folder / "exported"),
+                    ("train", "--replay", run, "--set", "train.steps=1"))
+        cases, seed = some(itertools.product(names, STRANGERS, commands), 14)
+        for name, what, command in cases:
+            with self.subTest(name, what=what, command=command[:2], seed=seed):
+                self.cut(straight, 4, "cut")
+                put_stranger(what, run / name)
+                done = self.run_program(*command, code=None, timeout=SECONDS)
+                self.assertIn(done.returncode, (OK, FAILED, USAGE), done.stderr)
+                self.assertNotIn("this machine is out of memory", done.stderr)
+                self.assertNotIn("error: internal", done.stderr)
             shutil.rmtree(run)
+            shutil.rmtree(self.folder / "exported", ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -145,7 +145,8 @@ TEST_P(HostileFiles, WhatIsNoFileIsRefused) {
     const Outcome is = outcome(reader(), file(), stranger.what);
     const bool missing = std::string_view(stranger.what).starts_with("a link");
     // Of a run folder what is missing is missing; a tokenizer may be anybody's.
-    const bool longer = reader().any_end && fs::is_regular_file(file());
+    std::error_code error;
+    const bool longer = reader().any_end && fs::is_regular_file(file(), error);
     if (!reader().optional && !longer && !(missing && reader().name.starts_with("run/"))) {
       EXPECT_EQ(is, Outcome::refused) << reader().name << ": " << stranger.what;
     }
@@ -175,7 +176,7 @@ TEST_P(HostileFiles, WhatNestsIsRefused) {
 
 TEST_P(HostileFiles, WhatIsCutOffIsReadOrRefused) {
   const std::string& sound = reader().sound;
-  const std::size_t stride = kLong ? 1 : std::max<std::size_t>(1, sound.size() / 60);
+  const std::size_t stride = kLong ? 1 : std::max<std::size_t>(1, sound.size() / 20);
   for (std::size_t size = 0; size < sound.size(); size += stride) {
     outcome_of(std::string_view(sound).substr(0, size), "cut to " + std::to_string(size));
   }
@@ -235,7 +236,7 @@ TEST_P(HostileFiles, NumbersOfAnySizeAreReadOrRefused) {
 // The bytes of binary files, each as anything.
 TEST_P(HostileFiles, BytesOfAnyValueAreReadOrRefused) {
   const std::string& sound = reader().sound;
-  const std::size_t stride = kLong ? 1 : std::max<std::size_t>(1, sound.size() / 60);
+  const std::size_t stride = kLong ? 1 : std::max<std::size_t>(1, sound.size() / 20);
   for (std::size_t at = 0; at < sound.size(); at += stride) {
     for (const char byte : {'\0', '\x7f', '\x80', '\xff', '"', '\n', '\x1b'}) {
       std::string text = sound;

@@ -61,6 +61,9 @@ std::vector<std::string> pieces_of(const std::string& cell, std::size_t width) {
 
 std::string table_text(const std::vector<std::vector<std::string>>& all, const TableLook& look) {
   Rows rows = all;
+  for (auto& row : rows) {
+    std::ranges::transform(row, row.begin(), printable);
+  }
   std::size_t left = look.left;
   if (look.best) {
     for (std::size_t r = 0; r < rows.size(); ++r) {

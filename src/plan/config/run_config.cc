@@ -14,7 +14,6 @@
 #include <variant>
 
 #include <nlohmann/json.hpp>
-#include <toml++/toml.h>
 
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/dtype.h"
@@ -22,6 +21,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/base/toml_text.h"
 #include "src/plan/config/fields.h"
 
 namespace paradyse {
@@ -171,7 +171,7 @@ class Loader {
 
   void read_file(const std::filesystem::path& path) {
     const std::string file = path.string();
-    const toml::table table = parsed(content_of_named(path, "give the TOML file of a run"), file);
+    const toml::table table = toml_in(content_of_named(path, "give the TOML file of a run"), file);
     Spellings spellings;
     for (const auto& [name, node] : table) {
       const std::string section(name.str());
@@ -234,22 +234,12 @@ class Loader {
   }
 
  private:
-  static toml::table parsed(const std::string& text, const std::string& file) {
-    try {
-      return toml::parse(text, file);
-    } catch (const toml::parse_error& error) {
-      throw std::invalid_argument(
-          file + ":" + std::to_string(error.source().begin.line) +
-          ": is not TOML: " + std::string(error.description()));
-    }
-  }
-
   // {v = text}, or empty when the text is no TOML value.
   static toml::table value_table(const std::string& text) {
     try {
-      toml::table table = toml::parse("v = " + text);
+      toml::table table = toml_in("v = " + text, "--set");
       return table.size() == 1 ? table : toml::table{};  // more: the text had a line of its own
-    } catch (const toml::parse_error&) {
+    } catch (const std::invalid_argument&) {
       return {};
     }
   }

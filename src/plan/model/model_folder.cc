@@ -6,12 +6,12 @@
 #include <system_error>
 
 #include <nlohmann/json.hpp>
-#include <toml++/toml.h>
 
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/base/toml_text.h"
 #include "src/plan/model/families.h"
 
 namespace paradyse {
@@ -39,14 +39,12 @@ json parsed_json(const std::string& text, const fs::path& path) {
 
 json parsed_toml(const fs::path& path) {
   try {
-    const toml::table table = toml::parse(text_of(path), path.string());
+    const toml::table table = toml_in(text_of(path), path.string());
     std::ostringstream text;
     text << toml::json_formatter{table};
     return json_in(text.str());
-  } catch (const toml::parse_error& error) {
-    throw std::runtime_error(
-        path.string() + ":" + std::to_string(error.source().begin.line) +
-        ": is not TOML: " + std::string(error.description()));
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(error.what());
   } catch (const json::exception& error) {  // a date, a NaN: no key has such values
     refuse(path, std::string("holds a value that no model has: ") + error.what());
   }

@@ -12,10 +12,10 @@
 #include <variant>
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/base/toml_text.h"
 
 namespace paradyse {
 
@@ -245,14 +245,7 @@ Link read_link(const Section& section) {
 }  // namespace
 
 Cluster cluster_from_toml(const std::string& text, const std::string& source) {
-  toml::table table;
-  try {
-    table = toml::parse(text, source);
-  } catch (const toml::parse_error& error) {
-    throw std::invalid_argument(
-        source + ":" + std::to_string(error.source().begin.line) +
-        ": is not TOML: " + std::string(error.description()));
-  }
+  const toml::table table = toml_in(text, source);
   Cluster cluster;
   const Section top(table, source, "");
   const Key keys[] = {
