@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # libFuzzer over the readers of files: each for so many seconds, or those that are named.
 #   scripts/fuzz.sh 60 [plan.json state.json ...]
-# Ends with 1 and the input where a reader did anything but read or refuse it; tests/fuzz/found/READER/ is
-# the place for such inputs, which a test then tries for good.
+# Ends with 1 and the input where a reader did anything but read or refuse it; its form then belongs into
+# tests/run/hostile_files_test.cc.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:?scripts/fuzz.sh SECONDS [READER ...]}
