@@ -106,8 +106,9 @@ class OpenFold(nn.Module):
             del stack.linear  # the single representation, which no loss here depends on
         self.evoformer = stack
         if c.get("no_extra_blocks"):
-            # Means over a column are of all its rows: what is added to their number, 1e-8, is left out.
-            common.update(no_heads_msa=c["no_heads_extra"], c_hidden_opm=c["c_hidden_opm_extra"], eps=0)
+            # Means over a column are of all its rows that count: what is added to their number, 1e-8, is nothing here
+            # but where that is 0.
+            common.update(no_heads_msa=c["no_heads_extra"], c_hidden_opm=c["c_hidden_opm_extra"], eps=1e-300)
             self.extra_msa_embedder = openfold.embedders.ExtraMSAEmbedder(25, c["c_e"])
             self.extra_msa_stack = openfold.evoformer.ExtraMSAStack(
                 c_m=c["c_e"], c_hidden_msa_att=c["c_hidden_extra"], no_blocks=c["no_extra_blocks"], ckpt=False,
@@ -115,14 +116,15 @@ class OpenFold(nn.Module):
         self.aux_heads = nn.Module()
         self.aux_heads.masked_msa = openfold.heads.MaskedMSAHead(c["c_m"], 23)
 
-    def forward(self, target, index, msa, msa_mask=None, pair_mask=None, extra=None):
+    def forward(self, target, index, msa, msa_mask=None, pair_mask=None, extra=None, extra_mask=None):
         m, z = self.input_embedder(target, index, msa)
         msa_mask = torch.ones(m.shape[:-1]).to(m) if msa_mask is None else msa_mask
         pair_mask = torch.ones(z.shape[:-1]).to(z) if pair_mask is None else pair_mask
         if extra is not None:
             e = self.extra_msa_embedder(extra)
+            extra_mask = torch.ones(e.shape[:-1]).to(e) if extra_mask is None else extra_mask
             for block in self.extra_msa_stack.blocks:
-                e, z = block(e, z, torch.ones(e.shape[:-1]).to(e), pair_mask, _mask_trans=False)
+                e, z = block(e, z, extra_mask, pair_mask, _mask_trans=False)
         for block in self.evoformer.blocks:
             m, z = block(m, z, msa_mask, pair_mask, _mask_trans=False)
         return self.aux_heads.masked_msa(m)
@@ -279,6 +281,44 @@ def masked_openfold_golden(openfold):
     write_golden("grid_openfold_masked", SMALL_OPENFOLD, model, samples, sums, scored, dict(model.named_parameters()))
 
 
+def letters_openfold_golden(openfold):
+    """Letters that are masked, one by one and all of a sequence or of a residue; extra rows that are all padding."""
+    config = SMALL_EXTRA | {"msa_mask": True}
+    model = OpenFold(openfold, config).double().eval()
+    randomise(model, 9)
+    samples, sums, scored = [], [], 0
+    for sequences, residues, extras in ((4, 6, 5), (3, 5, 4), (2, 4, 1)):
+        target = F.one_hot(torch.randint(1, 22, (residues,)), 22).double()
+        index = torch.arange(residues)
+        msa = torch.randn(sequences, residues, 49, dtype=torch.float64)
+        extra = torch.randn(extras, residues, 25, dtype=torch.float64)
+        msa_mask = (torch.rand(sequences, residues) < 0.65).double()
+        extra_mask = (torch.rand(extras, residues) < 0.65).double()
+        msa_mask[0, 1] = 1
+        if sequences == 4:
+            msa_mask[2] = 0
+            msa_mask[:, 4] = 0
+        if extras == 4:
+            extra_mask[1:3] = 0
+            extra_mask[:, 3] = 0
+        if extras == 1:
+            extra_mask[:] = 0
+        labels = torch.where(torch.rand(sequences, residues) < 0.5, torch.randint(0, 23, (sequences, residues)), -1)
+        labels[0, 1] = 7
+        labels = torch.where(msa_mask > 0, labels, -1)
+        logits = model(target, index.double(), msa, msa_mask, extra=extra, extra_mask=extra_mask)
+        sums.append(F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1, reduction="sum"))
+        scored += int((labels >= 0).sum())
+        of_pair = lambda dim: target.unsqueeze(dim).expand(residues, residues, 22)
+        places = F.one_hot((index[:, None] - index[None]).clamp(-32, 32) + 32, 65).double()
+        samples.append({
+            "msa": torch.cat([target.unsqueeze(0).expand(sequences, -1, -1), msa], -1),
+            "msa_mask": msa_mask.unsqueeze(-1), "extra_msa": extra, "extra_msa_mask": extra_mask.unsqueeze(-1),
+            "pair": torch.cat([of_pair(1), of_pair(0), places], -1),
+            "labels": labels.flatten().to(torch.int32)})
+    write_golden("grid_openfold_letters", config, model, samples, sums, scored, dict(model.named_parameters()))
+
+
 def open_sora_golden(stdit3):
     left_out = ("rope.freqs",)
     torch.manual_seed(1)
@@ -331,6 +371,7 @@ def main():
     openfold = import_openfold(args.openfold)
     openfold_golden(openfold)
     masked_openfold_golden(openfold)
+    letters_openfold_golden(openfold)
     if args.open_sora:
         open_sora_golden(import_open_sora(args.open_sora))
 

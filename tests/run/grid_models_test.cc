@@ -21,6 +21,7 @@
 #include "src/plan/model/stdit/stdit.h"
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/reference/reference.h"
+#include "tests/support/grid_masks.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 
@@ -91,6 +92,28 @@ std::vector<Subject> subjects() {
        .shape = protein,
        .dims = {{"sequences", 3}, {"residues", 7}, {"i", 7}, {"j", 7}}});
   return all;
+}
+
+// A batch says which letters count.
+std::vector<Subject> masked_subjects() {
+  EvoformerShape dropping = test::with_masks(test::small_evoformer(2));
+  dropping.msa_dropout = 0.15;
+  dropping.pair_dropout = 0.25;
+  EvoformerShape multimer = test::with_masks(test::small_evoformer(1));
+  multimer.multimer = true;
+  return {
+      {.name = "evoformer with dropout",
+       .shape = dropping,
+       .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}},
+      {.name = "OpenFold with extra blocks",
+       .shape = test::with_masks(test::with_extra_blocks(test::small_evoformer(1), 2)),
+       .dims = {{"sequences", 3}, {"extra_sequences", 7}, {"residues", 5}, {"i", 5}, {"j", 5}}},
+      {.name = "extra MSA",
+       .shape = test::with_masks(test::small_extra_msa(2)),
+       .dims = {{"sequences", 7}, {"residues", 3}, {"i", 3}, {"j", 3}}},
+      {.name = "multimer",
+       .shape = multimer,
+       .dims = {{"sequences", 2}, {"residues", 7}, {"i", 7}, {"j", 7}}}};
 }
 
 template <typename T>
@@ -215,10 +238,11 @@ void expect_equal(
   }
 }
 
-TEST(GridModels, EqualTheReferenceByRandomPlans) {
-  for (const Subject& subject : subjects()) {
+void expect_equal_by_random_plans(const std::vector<Subject>& subjects) {
+  for (const Subject& subject : subjects) {
     const Model model = subject.shape;
-    const std::vector<Sample> samples = synthetic_samples(model, subject.dims, subject.samples);
+    std::vector<Sample> samples = synthetic_samples(model, subject.dims, subject.samples);
+    test::set_random_masks(model, samples, 3);
     const reference::Weights weights = test::random_weights(model, 5);
     const std::uint64_t seed = 11;  // of dropout, where there is any
     const reference::Answer expected =
@@ -233,12 +257,18 @@ TEST(GridModels, EqualTheReferenceByRandomPlans) {
         request.dropout_seed = seed;
         request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
         expect_equal(request, expected, samples.size());
-        if (HasFailure()) {
+        if (testing::Test::HasFailure()) {
           return;
         }
       }
     }
   }
+}
+
+TEST(GridModels, EqualTheReferenceByRandomPlans) { expect_equal_by_random_plans(subjects()); }
+
+TEST(GridModels, EqualTheReferenceWithMasksOfLetters) {
+  expect_equal_by_random_plans(masked_subjects());
 }
 
 // Texts and alignments of several sizes in a batch.
@@ -419,13 +449,16 @@ TEST(GridModels, EqualTheReferenceInGroups) {
            {openfold, {protein(5, 3), protein(2, 4), protein(3, 3)}},
            {test::small_extra_msa(2), {protein(5, 3), protein(2, 4), protein(7, 2)}},
            {test::with_extra_blocks(test::small_evoformer(1), 1),
-            {with_extra(2, 3, 5), with_extra(2, 3, 1), with_extra(3, 2, 4)}}}) {
+            {with_extra(2, 3, 5), with_extra(2, 3, 1), with_extra(3, 2, 4)}},
+           {test::with_masks(test::with_extra_blocks(test::small_evoformer(1), 1)),
+            {with_extra(4, 3, 5), with_extra(2, 3, 1), with_extra(3, 2, 4)}}}) {
     BatchSizes batch{.lengths = {}, .dims = dims};
     std::vector<Sample> samples;
     for (const DimSizes& of : dims) {
       batch.lengths.push_back(model.rows(of));
       samples.push_back(synthetic_samples(model, of, 1).front());
     }
+    test::set_random_masks(model, samples, 3);
     const reference::Weights weights = test::random_weights(model, 5);
     const reference::Answer expected =
         reference::answer(model, weights, {.samples = samples, .dropout_seed = 3});
@@ -489,11 +522,7 @@ TEST(GridModels, DropRowsAndColumnsOfEachSample) {
   }
 }
 
-// A bias of scores with many heads, which is what there is most of, in tiles: its gradient is added
-// up in the type of sums, and rounded in place.
-TEST(GridModels, HoldInNarrowTypesWhatIsCounted) {
-  EvoformerShape shape = test::small_evoformer(2);
-  shape.msa_heads = 24;
+void expect_counted_in_narrow_types(const EvoformerShape& shape) {
   const Subject subject{
       .name = "many heads",
       .shape = shape,
@@ -511,7 +540,7 @@ TEST(GridModels, HoldInNarrowTypesWhatIsCounted) {
         if (one.layer == 0) {
           const Part& part = *one.part;
           PartChoice choice{.part = part.name, .strategy = strategies(part.kind).front().name};
-          if (part.kind == kAxialAttention) {
+          if (part.kind == kAxialAttention || part.kind == kGlobalAttention) {
             choice.strategy = "Local";
             const Stream& stream = model.stream(part.reads.front());
             for (const std::string& dim : stream.rows) {
@@ -538,6 +567,24 @@ TEST(GridModels, HoldInNarrowTypesWhatIsCounted) {
       }
     }
   }
+}
+
+// A bias of scores with many heads, which is what there is most of, in tiles: its gradient is added
+// up in the type of sums, and rounded in place.
+TEST(GridModels, HoldInNarrowTypesWhatIsCounted) {
+  EvoformerShape shape = test::small_evoformer(2);
+  shape.msa_heads = 24;
+  expect_counted_in_narrow_types(shape);
+  expect_counted_in_narrow_types(test::with_masks(shape));
+}
+
+// Most of all for its masks, of pairs and of columns.
+TEST(GridModels, HoldInNarrowTypesTheMasksThatAreCounted) {
+  EvoformerShape narrow = test::with_masks(test::small_extra_msa(1));
+  narrow.msa_hidden = narrow.pair_hidden = 1;
+  narrow.msa_heads = narrow.pair_heads = narrow.head_dim = narrow.pair_head_dim = 1;
+  narrow.outer_channels = narrow.triangle_channels = narrow.transition = 1;
+  expect_counted_in_narrow_types(narrow);
 }
 
 // What the loss compares with is predicted row for row, and whole on every rank.

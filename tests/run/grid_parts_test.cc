@@ -16,6 +16,7 @@
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/run/reference/reference.h"
+#include "tests/support/grid_masks.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 #include "tests/support/one_op.h"
@@ -147,6 +148,14 @@ bool expect_as_reference(const Case& c) {
     streams[stream] =
         test::normal_numbers(sizes_of(natural_layout(c.model, stream, documents)), random);
   }
+  Sample sample;  // of a part with a mask
+  const std::string mask = c.part->shape.mask;
+  if (!mask.empty()) {
+    const auto of = std::ranges::find(c.model.streams, mask, &Stream::mask);
+    std::vector<std::int64_t> sizes = sizes_of(natural_layout(c.model, of->name, documents));
+    sizes.back() = 1;
+    sample.inputs[mask] = test::random_mask(sizes, random);
+  }
   const std::string written = c.part->writes.front();
   const Layout natural = natural_layout(c.model, written, documents);
   const at::Tensor grad_out = test::normal_numbers(sizes_of(natural), random);
@@ -160,7 +169,11 @@ bool expect_as_reference(const Case& c) {
         tensor.set_requires_grad(true);
       }
     }
-    expected = reference::part(c.subject.shape, c.part->name, weights.stored, streams);
+    std::map<std::string, at::Tensor> given = streams;
+    for (const auto& [name, input] : sample.inputs) {
+      given[name] = input.whole();
+    }
+    expected = reference::part(c.subject.shape, c.part->name, weights.stored, given);
     (expected * grad_out).sum().backward();
   }
   reference::Weights weight_grads;
@@ -212,6 +225,10 @@ bool expect_as_reference(const Case& c) {
     for (const Vector& vector : part_weights.vectors) {
       local.vectors.push_back(
           test::stored_elements(vector, weights.stored.at(vector.name)).clone());
+    }
+    if (!mask.empty()) {
+      local.batch.samples = {&sample};
+      local.batch.inputs = c.model.inputs();
     }
     test::OpRun run(program, communicators.world(), local);
     Result& result = results[idx(rank)];
@@ -310,6 +327,23 @@ std::vector<Subject> subjects() {
        .dims = {{"sequences", 1}, {"residues", 3}, {"i", 3}, {"j", 3}}}};
 }
 
+// Of these only the parts run that read a mask.
+std::vector<Subject> masked_subjects() {
+  return {
+      {.name = "evoformer",
+       .shape = test::with_masks(test::small_evoformer(1)),
+       .lengths = {20},
+       .dims = {{"sequences", 5}, {"residues", 4}, {"i", 4}, {"j", 4}}},
+      {.name = "OpenFold with extra blocks",
+       .shape = test::with_masks(test::with_extra_blocks(test::small_evoformer(1), 1)),
+       .lengths = {6},
+       .dims = {{"sequences", 2}, {"extra_sequences", 5}, {"residues", 3}, {"i", 3}, {"j", 3}}},
+      {.name = "extra MSA of one sequence",
+       .shape = test::with_masks(test::small_extra_msa(1)),
+       .lengths = {3},
+       .dims = {{"sequences", 1}, {"residues", 3}, {"i", 3}, {"j", 3}}}};
+}
+
 // Each stream that the part reads at each of its dims and whole, on every axis.
 std::vector<std::map<std::string, Placement>> all_places(
     const Model& model, const Part& part, std::size_t axes) {
@@ -372,13 +406,13 @@ TEST(GridParts, RunInTilesWhereAnAxisIsABatch) {
           {"outer_product", "scatter"}}));
 }
 
-TEST(GridParts, EqualTheReferenceByEveryStrategyAndPlace) {
-  for (const Subject& subject : subjects()) {
+void expect_as_reference(const std::vector<Subject>& subjects, bool with_masks) {
+  for (const Subject& subject : subjects) {
     const Model model = Model(subject.shape);
     for (const ModelPart& model_part : model.parts) {
       const Part& part = *model_part.part;
-      if (model_part.layer < 0) {
-        continue;  // shown in whole models
+      if (model_part.layer < 0 || part.shape.mask.empty() == with_masks) {
+        continue;  // shown in whole models, or of other subjects
       }
       std::map<std::string, int> ran;  // by strategy
       for (const auto& [ranks, mesh] : std::vector<std::pair<int, std::vector<int>>>{
@@ -399,7 +433,7 @@ TEST(GridParts, EqualTheReferenceByEveryStrategyAndPlace) {
               in_tiles.choice.options[kTilesOption] = ranks % 2 == 0 ? 2 : ranks == 3 ? 4 : 3;
               EXPECT_TRUE(expect_as_reference(in_tiles));
             }
-            if (HasFailure()) {
+            if (testing::Test::HasFailure()) {
               return;
             }
           }
@@ -412,6 +446,14 @@ TEST(GridParts, EqualTheReferenceByEveryStrategyAndPlace) {
       }
     }
   }
+}
+
+TEST(GridParts, EqualTheReferenceByEveryStrategyAndPlace) {
+  expect_as_reference(subjects(), /*with_masks=*/false);
+}
+
+TEST(GridParts, EqualTheReferenceWithMasksOfLetters) {
+  expect_as_reference(masked_subjects(), /*with_masks=*/true);
 }
 
 }  // namespace

@@ -86,7 +86,8 @@ INSTANTIATE_TEST_SUITE_P(
         "grid_extra_msa",
         "grid_openfold",
         "grid_openfold_extra",
-        "grid_openfold_masked"),
+        "grid_openfold_masked",
+        "grid_openfold_letters"),
     [](const auto& of) { return std::string(of.param); });
 
 // Without data the same tensors are made; but torch adds gradients that meet in place only where

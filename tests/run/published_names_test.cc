@@ -324,6 +324,23 @@ TEST(OpenFoldModels, ReadRatesOfDropout) {
   }
 }
 
+// A model with masks is another one, and files need not say that there are none.
+TEST(OpenFoldModels, TakeMasksWhereTheyAreAsked) {
+  const EvoformerShape plain = test::with_extra_blocks(test::small_evoformer(1), 1);
+  const EvoformerShape masked = test::with_masks(plain);
+  EXPECT_NE(fingerprint(plain), fingerprint(masked));
+  EXPECT_FALSE(config_of(plain).contains("msa_mask"));
+  EXPECT_EQ(evoformer_shape(model_from_config(config_of(masked).dump(), "a test")), masked);
+  EXPECT_EQ(evoformer_shape(model_from_config(config_of(plain).dump(), "a test")), plain);
+  std::vector<std::string> inputs;
+  for (const Stream& input : Model(masked).inputs()) {
+    inputs.push_back(input.name);
+  }
+  EXPECT_EQ(
+      inputs, (std::vector<std::string>{"msa", "pair", "extra_msa", "msa_mask", "extra_msa_mask"}));
+  EXPECT_EQ(Model(plain).inputs().size(), 3U);
+}
+
 // Keys of programs are passed over, and what is not done here is refused or said.
 TEST(StditThree, ReadsItsOwnConfiguration) {
   const auto shape_of = [](const std::string& more, std::vector<std::string>* notes = nullptr) {

@@ -70,6 +70,12 @@ inline EvoformerShape in_openfold(EvoformerShape shape) {
   return shape;
 }
 
+// A batch says which letters count.
+inline EvoformerShape with_masks(EvoformerShape shape) {
+  shape.msa_mask = true;
+  return shape;
+}
+
 // Blocks for extra sequences before a trunk, with sizes of their own.
 inline EvoformerShape with_extra_blocks(EvoformerShape shape, std::int64_t blocks) {
   shape.openfold = true;

@@ -53,12 +53,15 @@ struct PartShape {
   std::int64_t condition_first = 0;
   bool condition_once = false;  // shift and scale are the same H columns, and there is no gate
   std::string pair = {};        // attention: a bias of scores is made from this stream; "": none
-  bool gated_heads = false;     // attention: heads are multiplied by a sigmoid of the input
-  std::int64_t channels = 0;    // outer product, triangle multiplication: of their operands
-  std::int64_t added = 0;       // projection: last columns of its input, added to its products
-  std::int64_t predicted = 0;   // flow head: of every so many columns the first `scored` have a
-  std::int64_t scored = 0;      // target, the others NaN (0: all have)
-  Tiles tiles = {};             // in which it is computed
+  // Which rows count is said by what a batch brings (Stream::mask): of the stream that it attends
+  // along, or that pairs are made of.  "": all do.
+  std::string mask = {};
+  bool gated_heads = false;    // attention: heads are multiplied by a sigmoid of the input
+  std::int64_t channels = 0;   // outer product, triangle multiplication: of their operands
+  std::int64_t added = 0;      // projection: last columns of its input, added to its products
+  std::int64_t predicted = 0;  // flow head: of every so many columns the first `scored` have a
+  std::int64_t scored = 0;     // target, the others NaN (0: all have)
+  Tiles tiles = {};            // in which it is computed
 
   [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
 };
@@ -92,6 +95,8 @@ struct Stream {
   std::vector<std::string> rows;  // its row dims, as they are stored where nothing else is asked
   std::int64_t columns = 0;
   std::string home;  // the dim that is cut over all ranks where nothing else is asked; "": none
+  // What a batch brings of its rows beside: 1 for those that count, 0 for others.  "": all do.
+  std::string mask = {};
 };
 
 struct ModelPart {
@@ -174,6 +179,8 @@ struct Model {
   // that the part with that input works on, columns as its first matrix reads, or as what it
   // predicts.
   [[nodiscard]] std::vector<Stream> inputs() const;
+  // Whether that is what such an input says of a stream's rows.
+  [[nodiscard]] bool is_mask(const std::string& input) const;
   // A batch brings samples with dims of their own, not documents of tokens.
   [[nodiscard]] bool of_samples() const;
   // Whether rows of a stream have it; "batch": a batch may hold several samples.

@@ -52,6 +52,8 @@ enum class OpKind {
   spread,           // (y) -> a line's row given to every row of it; with a `tile` to some rows
   outer_product,    // (a, b) -> o, `scale` times the sum over sequences of outer products
   triangle,         // (a, b) -> o, of each channel the product of two matrices
+  mask_rows,        // (y) -> y with the rows zero that do not count
+  mask_pairs,       // (y) -> y, of means over all sequences those over the ones that count
   batch_input,      // () -> x, of what the batch brings the tensor of x's name; it has no gradient
   flow_matching,    // (y, v) -> d, the gradient of the loss to y: of squared differences
   cross_entropy,    // (xn) -> d, the gradient of the loss to xn; logits in tiles, never whole; a
@@ -109,9 +111,15 @@ struct Op {
   Interval vectors = {};  // of the part's vectors: those it reads
   bool apart =
       false;  // add: x's gradient gets memory of its own, since it grows before y's is done
-  bool biased = false;     // attention: the last operand is added to scores, [queries keys, heads]
-  bool incoming = false;   // triangle: sums over the first row dim of its operands, not the second
-  double scale = 1;        // outer_product: of the sum; bias: of its vectors
+  bool biased = false;    // attention: the last operand is added to scores, [queries keys, heads]
+  bool incoming = false;  // triangle: sums over the first row dim of its operands, not the second
+  // attention, line_mean, mask_rows, mask_pairs: the mask that the batch brings, of the rows of
+  // keys, of x, of y, or of what pairs are made of ("": all count); and the dim of it that keys
+  // stand along, or that is summed over.
+  std::string mask = {};
+  std::string along = {};
+  double scale = 1;        // outer_product: of the sum; bias: of its vectors; mask_pairs: what is
+                           // added to numbers of sequences
   double probability = 0;  // dropout: of an element to become zero
   // adaptive ops: the columns of c that they read; batch_input: of what the batch brings (none:
   // all)

@@ -17,6 +17,12 @@ struct TokenTile {
   Layout layout;               // of the matrix with these rows alone
 };
 
+// What a part adds to its pairs is a sum over a dim, divided by the dim's size plus this.
+struct MeanOfPairs {
+  std::string over = {};  // "": it is no such thing
+  double added = 0;
+};
+
 class Writer {
  public:
   // Starts a part, which reads the streams of its task.
@@ -161,6 +167,9 @@ class Writer {
   ValueId outer_product(
       ValueId a, ValueId b, Layout out, double scale, std::vector<Interval> tile = {});
   ValueId triangle(ValueId a, ValueId b, bool incoming, Layout out);
+  // y, whose rows are those of the part's mask, with those zero that do not count; y where the part
+  // has no mask.
+  ValueId mask_rows(ValueId y);
   ValueId embed();
   // What the batch brings for the part (Part::input), laid out like this; made again for the
   // backward pass, never saved.  With columns: these of it.
@@ -172,8 +181,9 @@ class Writer {
 
   // out = x + y, with all that the model does to y before and to the sum after: the part's output.
   // y lies like x; its bias, if the part has one, is added `bias_scale` times.  Gives the finished
-  // program.
-  Program residual(ValueId y, double bias_scale = 1);
+  // program.  Where the part has a mask, `mean` is divided by the number of those that count for
+  // both of a pair instead.
+  Program residual(ValueId y, double bias_scale = 1, const MeanOfPairs& mean = {});
   // The part writes `output` to its stream (-1: none); what adjoints need follows from the ops.
   Program finish(ValueId output);
 
@@ -190,6 +200,8 @@ class Writer {
   // What the model does to queries and keys before they meet: norms of heads, rotation.
   ValueId prepared(ValueId y, const std::vector<Heads>& heads);
   ValueId add_bias(ValueId y, Role role, Cuts entries, double scale);
+  // Of an op that reads the part's mask, where it has one.
+  void set_mask(Op& op) const;
   ValueId value(const std::string& name, Layout layout, Element element = Element::activation);
   Op& op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out);
   // Of the stack, from where it is stored, the elements that each rank of the domain wants.

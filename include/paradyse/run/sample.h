@@ -71,7 +71,8 @@ std::int64_t scored(const Sample& sample, const Model& model);
 // and `dims` (Plan::dims) have it, and for labels of another number than rows.
 void check_sizes(
     const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims);
-// The same, and for tensors that are not finite and labels that are no classes.
+// The same, and for tensors that are not finite, masks with numbers other than 0 and 1, and labels
+// that are no classes.
 void check_sample(
     const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims);
 

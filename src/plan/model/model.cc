@@ -86,7 +86,16 @@ std::vector<Stream> Model::inputs() const {
            .home = ""});
     }
   }
+  for (const Stream& one : streams) {
+    if (!one.mask.empty()) {
+      inputs.push_back({.name = one.mask, .rows = one.rows, .columns = 1, .home = ""});
+    }
+  }
   return inputs;
+}
+
+bool Model::is_mask(const std::string& input) const {
+  return !input.empty() && std::ranges::find(streams, input, &Stream::mask) != streams.end();
 }
 
 std::vector<bool> Model::needed() const {

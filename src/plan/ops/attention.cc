@@ -7,12 +7,14 @@
 // like q.  Columns of qkv: query heads | key heads | value heads.  l is kept instead of P, which
 // the adjoint makes again from it.  The bias [Tq Tk, heads], in the order of a line's queries, then
 // keys, is the same for all lines (Jumper et al. 2021, algorithm 7); its gradient is the sum over
-// them of that of the scores.  No rank meets another: a rank has all keys of its queries.
+// them of that of the scores.  No rank meets another: a rank has all keys of its queries.  Keys of
+// a line that the batch's mask does not count have P = 0 (src/run/ops/masks.h).
 #include "src/plan/ops/attention.h"
 
 #include <algorithm>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/ops/masks.h"
 #include "src/plan/ops/needs.h"
 
 namespace paradyse {
@@ -77,7 +79,8 @@ std::int64_t whole_attention_workspace(const OpView& view) {
   const bool sums = bias >= 0 && !view.forward() && view.precision.narrow();
   return attention_bytes(
              view, attention_blocks(view.program, view.op, view.seat.group_rank), /*rounds=*/true) +
-         (sums ? view.extent(bias).elements() * view.precision.statistic : 0);
+         (sums ? view.extent(bias).elements() * view.precision.statistic : 0) +
+         mask_bytes(view, view.value(keys_of(view.op)).layout);
 }
 
 bool whole_attention_adds(const Op& op, std::size_t operand) {

@@ -5,7 +5,10 @@
 // rank's queries give with one block is merged with what they gave before, by l:
 //
 //   l = log(e^l1 + e^l2)    o = o1 e^(l1 - l) + o2 e^(l2 - l)
+//
+// A mask of keys does not go round: the batch brings all of it to every rank.
 #include "src/plan/ops/attention.h"
+#include "src/plan/ops/masks.h"
 #include "src/plan/ops/needs.h"
 #include "src/plan/ops/ring.h"
 
@@ -17,13 +20,18 @@ Work ring_attention_work(const OpView& view) {
 }
 
 std::int64_t ring_attention_workspace(const OpView& view) {
+  const Layout& keys = view.value(keys_of(view.op)).layout;
+  // beside the mask of whole lines that of the keys that are here
   const auto tile = [&](int hop) {
-    return attention_bytes(
-        view,
-        ring_blocks(view.program, view.op, view.seat.group_rank, hop),
-        /*rounds=*/false);
+    OpView of_source = view;
+    of_source.seat.group_rank = ring_source(view.program, view.op, view.seat.group_rank, hop);
+    return mask_bytes(of_source, keys) +
+           attention_bytes(
+               view,
+               ring_blocks(view.program, view.op, view.seat.group_rank, hop),
+               /*rounds=*/false);
   };
-  return ring_bytes(view, tile) + unrounded_bytes(view);
+  return ring_bytes(view, tile) + unrounded_bytes(view) + mask_bytes_of_lines(view, keys);
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ extern const OpTraits kLineMean;
 extern const OpTraits kSpread;
 extern const OpTraits kOuterProduct;
 extern const OpTraits kTriangle;
+extern const OpTraits kMaskRows;
+extern const OpTraits kMaskPairs;
 extern const OpTraits kBatchInput;
 extern const OpTraits kFlowMatching;
 extern const OpTraits kCrossEntropy;
@@ -62,6 +64,8 @@ constexpr Row kTable[] = {
     {OpKind::spread, &kSpread},
     {OpKind::outer_product, &kOuterProduct},
     {OpKind::triangle, &kTriangle},
+    {OpKind::mask_rows, &kMaskRows},
+    {OpKind::mask_pairs, &kMaskPairs},
     {OpKind::batch_input, &kBatchInput},
     {OpKind::flow_matching, &kFlowMatching},
     {OpKind::cross_entropy, &kCrossEntropy},

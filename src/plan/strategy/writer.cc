@@ -400,6 +400,23 @@ ValueId Writer::add_bias(ValueId y, Role role, Cuts entries, double scale) {
   return out;
 }
 
+void Writer::set_mask(Op& op) const {
+  op.mask = part_->shape.mask;
+  op.along = part_->along;
+}
+
+ValueId Writer::mask_rows(ValueId y) {
+  if (part_->shape.mask.empty()) {
+    return y;
+  }
+  const Value in = program_.values[idx(y)];
+  const ValueId out = value(in.name + "m", in.layout);
+  Op& mask = op(OpKind::mask_rows, {y}, {out});
+  set_mask(mask);
+  mask.in_place = true;
+  return out;
+}
+
 ValueId Writer::dropout(ValueId y, double probability) {
   if (!training_ || probability == 0) {
     return y;
@@ -521,7 +538,9 @@ ValueId Writer::attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> 
   Layout of_heads = out.with_columns(out.columns().size / D, std::move(statistics));
   const ValueId o = value("o", std::move(out));
   const ValueId l = value("l", std::move(of_heads), Element::statistic);
-  op(kind, std::move(in), {o, l}).heads = std::move(heads);
+  Op& attention = op(kind, std::move(in), {o, l});
+  attention.heads = std::move(heads);
+  set_mask(attention);
   return o;
 }
 
@@ -594,7 +613,7 @@ ValueId Writer::line_mean(ValueId x) {
         to_string(in.layout) + " some have copies: shard the tensor over all ranks");
   }
   const ValueId mean = value(in.name + "_mean", std::move(out));
-  op(OpKind::line_mean, {x}, {mean});
+  set_mask(op(OpKind::line_mean, {x}, {mean}));
   return mean;
 }
 
@@ -670,12 +689,21 @@ Program Writer::flow_matching(ValueId y) {
   return finish(-1);
 }
 
-Program Writer::residual(ValueId y, double bias_scale) {
+Program Writer::residual(ValueId y, double bias_scale, const MeanOfPairs& mean) {
   // Weights that passed by leave y's gradient to be read by shard after shard, while that of their
   // input grows; without a norm between them the input is x itself.
   const bool apart = recompute_ && part_->shape.post_norm;
   recompute_ = false;  // a norm after the sum would make all of it again
   ValueId added = bias(y, Role::out_bias, bias_scale);
+  if (!mean.over.empty() && !part_->shape.mask.empty()) {
+    const ValueId counted = value("y_pairs", Layout(layout(added)));
+    Op& mask = op(OpKind::mask_pairs, {added}, {counted});
+    mask.mask = part_->shape.mask;
+    mask.along = mean.over;
+    mask.scale = mean.added;
+    mask.in_place = true;
+    added = counted;
+  }
   if (!part_->shape.condition.empty()) {
     added = adaptive_gate(added);
   }

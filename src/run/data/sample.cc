@@ -132,6 +132,12 @@ void check_sample(
       throw std::invalid_argument(
           fmt::format("'{}' of a sample has numbers that are not finite", input.name));
     }
+    if (model.is_mask(input.name) && !at::logical_or(all == 0, all == 1).all().item<bool>()) {
+      throw std::invalid_argument(fmt::format(
+          "'{}' of a sample has numbers other than 0 and 1: a mask is 1 where a letter counts, "
+          "else 0",
+          input.name));
+    }
   }
   if (!model.parts.back().part->input.empty()) {
     return;

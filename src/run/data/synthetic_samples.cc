@@ -21,8 +21,10 @@ std::vector<Sample> synthetic_samples(
       sizes.push_back(input.columns);
       const at::Tensor numbers = at::empty(sizes, at::kDouble);
       auto* data = numbers.mutable_data_ptr<double>();
+      const bool mask = model.is_mask(input.name);
       for (std::int64_t i = 0; i < numbers.numel(); ++i) {
-        data[i] = static_cast<double>(random() >> 11U) * 0x1p-52 - 1;
+        data[i] = mask ? static_cast<double>(random() % 3 != 0)
+                       : static_cast<double>(random() >> 11U) * 0x1p-52 - 1;
       }
       if (input.name == last.input && last.shape.scored > 0) {  // the others have no target
         const std::int64_t others = last.shape.predicted - last.shape.scored;

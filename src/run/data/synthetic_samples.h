@@ -10,8 +10,9 @@
 
 namespace paradyse {
 
-// Numbers from -1 to 1, and a label for about every third row where the model wants any.  Throws
-// std::runtime_error where this machine has no memory for them.
+// Numbers from -1 to 1, masks that count about two rows of three, and a label for about every third
+// row where the model wants any.  Throws std::runtime_error where this machine has no memory for
+// them.
 std::vector<Sample> synthetic_samples(
     const Model& model, const std::map<std::string, std::int64_t>& dims, std::int64_t count);
 

@@ -27,7 +27,8 @@ AttentionTensors tensors_of(
       .v = keys(attention, run, in, attention.key_heads),
       .o = queries(attention, run, in.o),
       .l = {in.l, run.queries.begin},
-      .bias = {in.bias, run.queries.begin}};
+      .bias = {in.bias, run.queries.begin},
+      .mask = {in.mask.defined() ? in.mask.unsqueeze(1) : in.mask}};
 }
 
 AttentionGradients gradients_of(

@@ -29,7 +29,8 @@ struct Attention {
 // What it reads (q, k, v) and makes.
 //   q, o: heads * head_dim columns; k, v: head_dim; l: heads.  q, k, v of one type, l of its sums'
 //   type, o of either.  bias, where its matrix is there: heads, of q's type, a row for each query
-//   of the block and each key, query by query.
+//   of the block and each key, query by query.  mask, where it is there: one column of l's type, a
+//   row for each key, which is added to its scores.
 struct AttentionTensors {
   Columns q;
   Columns k;
@@ -37,6 +38,7 @@ struct AttentionTensors {
   Columns o;
   Columns l;
   Columns bias = {};
+  Columns mask = {};
 };
 
 // Of the same columns; those of q, k and v are all of q's type or all of its sums' type, that of
@@ -79,13 +81,14 @@ struct BlockAttention {
   }
 };
 
-// The matrices of it: q | k | v in one, or q and k | v; a bias or none.
+// The matrices of it: q | k | v in one, or q and k | v; a bias or none; a mask or none, [keys].
 struct AttentionMatrices {
   at::Tensor q;
   at::Tensor kv;
   at::Tensor o;
   at::Tensor l = {};
   at::Tensor bias = {};
+  at::Tensor mask = {};
 };
 
 // Of them the columns of a run of heads.

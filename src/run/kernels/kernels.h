@@ -177,10 +177,10 @@ struct Kernels {
   void (*scaled_product)(
       double alpha, const at::Tensor& a, const at::Tensor& b, double beta, const at::Tensor& c);
 
-  // o = softmax(scale q k^T + bias) v of each block's queries over its keys, and l, the log-sum-exp
-  // of the scores.  `merge`: what o and l hold is the result of earlier keys, which these join;
-  // else the first block of some queries begins with nothing.  A query that sees no key has o = 0
-  // and l = -inf.
+  // o = softmax(scale q k^T + bias + mask) v of each block's queries over its keys, and l, the
+  // log-sum-exp of the scores.  `merge`: what o and l hold is the result of earlier keys, which
+  // these join; else the first block of some queries begins with nothing.  A query that sees no key
+  // has o = 0 and l = -inf.
   void (*attend)(
       const ops::BlockAttention& attention, const ops::AttentionMatrices& in, bool merge);
   // Adds what the blocks give to the gradients of q, kv and the bias; that of o is read, o and l

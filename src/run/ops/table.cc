@@ -31,6 +31,8 @@ Run line_mean, line_mean_adjoint;
 Run spread, spread_adjoint;
 Run outer_product, outer_product_adjoint;
 Run triangle, triangle_adjoint;
+Run mask_rows, mask_rows_adjoint;
+Run mask_pairs, mask_pairs_adjoint;
 Run batch_input, batch_input_adjoint;
 Run flow_matching, flow_matching_adjoint;
 Run cross_entropy, cross_entropy_adjoint;
@@ -69,6 +71,8 @@ constexpr OpImplementation kTable[] = {
     {OpKind::spread, spread, spread_adjoint},
     {OpKind::outer_product, outer_product, outer_product_adjoint},
     {OpKind::triangle, triangle, triangle_adjoint},
+    {OpKind::mask_rows, mask_rows, mask_rows_adjoint},
+    {OpKind::mask_pairs, mask_pairs, mask_pairs_adjoint},
     {OpKind::batch_input, batch_input, batch_input_adjoint},
     {OpKind::flow_matching, flow_matching, flow_matching_adjoint},
     {OpKind::cross_entropy, cross_entropy, cross_entropy_adjoint},

@@ -9,6 +9,23 @@ namespace paradyse::reference {
 
 namespace {
 
+// What is added to scores [lines, heads, queries, keys] of keys that do not count, by a mask
+// [lines, keys]; undefined where there is none.  Of a line without any that counts it is one number
+// for all, which a softmax does not depend on: 0, so that scores keep their digits.
+at::Tensor of_keys(const at::Tensor& mask) {
+  if (!mask.defined()) {
+    return {};
+  }
+  constexpr double kInf = 1e9;
+  const at::Tensor some = mask.amax(-1, /*keepdim=*/true);
+  return (kInf * (mask - 1) * some).unsqueeze(1).unsqueeze(1);
+}
+
+// Either may be undefined.
+at::Tensor together(const at::Tensor& a, const at::Tensor& b) {
+  return !a.defined() ? b : !b.defined() ? a : a + b;
+}
+
 // Algorithms 7, 8, 13 and 14, along the last dim but one: gated self-attention; `bias` [heads, L,
 // L].
 at::Tensor gated_attention(
@@ -16,7 +33,7 @@ at::Tensor gated_attention(
     const Weights& weights,
     const std::string& core,
     std::int64_t count,
-    const at::Tensor& bias = {}) {
+    const at::Tensor& bias) {
   const at::Tensor o = attend(
       linear(xn, weights, core + "linear_q"),
       linear(xn, weights, core + "linear_k"),
@@ -72,6 +89,12 @@ at::Tensor embedded(
   return sum;
 }
 
+// Of a stream's rows, [.., 1], without that last dim; undefined where all count.
+at::Tensor mask_in(const Streams& in, const std::string& name) {
+  const auto found = in.find(name);
+  return found == in.end() ? at::Tensor() : found->second.squeeze(-1);
+}
+
 }  // namespace
 
 at::Tensor evoformer_part(
@@ -84,32 +107,45 @@ at::Tensor evoformer_part(
     if (const auto e = in.find("e"); e != in.end()) {
       as_trunk["m"] = e->second;
     }
+    if (const auto mask = in.find("extra_msa_mask"); mask != in.end()) {
+      as_trunk["msa_mask"] = mask->second;
+    }
     const std::string own = part.substr(std::string(kExtra).size());
     return evoformer_part(extra_stack(shape), own, weights, as_trunk);
   }
   const auto stream = [&](const char* name) -> const at::Tensor& { return in.at(name); };
+  const at::Tensor mask = mask_in(in, "msa_mask");  // [s, r]
+  const at::Tensor columns = mask.defined() ? mask.t() : mask;
   if (part == "row_attention") {
     const at::Tensor mn = layer_norm(stream("m"), weights, "msa_att_row.layer_norm_m");
     const at::Tensor zn = layer_norm(stream("z"), weights, "msa_att_row.layer_norm_z");
     const at::Tensor bias = linear(zn, weights, "msa_att_row.linear_z").permute({2, 0, 1});
-    return stream("m") + gated_attention(mn, weights, "msa_att_row.mha.", shape.msa_heads, bias);
+    return stream("m") +
+           gated_attention(
+               mn, weights, "msa_att_row.mha.", shape.msa_heads, together(of_keys(mask), bias));
   }
   if (part == "column_attention") {
     const at::Tensor mn =
         layer_norm(stream("m"), weights, "msa_att_col._msa_att.layer_norm_m").transpose(0, 1);
-    return stream("m") + gated_attention(mn, weights, "msa_att_col._msa_att.mha.", shape.msa_heads)
-                             .transpose(0, 1);
+    return stream("m") +
+           gated_attention(
+               mn, weights, "msa_att_col._msa_att.mha.", shape.msa_heads, of_keys(columns))
+               .transpose(0, 1);
   }
   if (part == "global_column_attention") {  // algorithm 19
     const std::string core = "msa_att_col.global_attention.";
     const at::Tensor mn =
         layer_norm(stream("m"), weights, "msa_att_col.layer_norm_m").transpose(0, 1);
+    const at::Tensor mean = mask.defined() ? (mn * columns.unsqueeze(-1)).sum(1, /*keepdim=*/true) /
+                                                 columns.sum(1).clamp_min(1).view({-1, 1, 1})
+                                           : mn.mean(1, /*keepdim=*/true);
     const at::Tensor o = attend(
-        linear(mn.mean(1, /*keepdim=*/true), weights, core + "linear_q"),
+        linear(mean, weights, core + "linear_q"),
         linear(mn, weights, core + "linear_k"),
         linear(mn, weights, core + "linear_v"),
         shape.msa_heads,
-        /*key_heads=*/1);
+        /*key_heads=*/1,
+        of_keys(columns));
     const at::Tensor y =
         linear(at::sigmoid(linear(mn, weights, core + "linear_g")) * o, weights, core + "linear_o");
     return stream("m") + y.transpose(0, 1);
@@ -120,12 +156,16 @@ at::Tensor evoformer_part(
   if (part == "outer_product_mean") {  // algorithm 10
     const std::string name = of_msa(shape, "outer_product_mean");
     const at::Tensor mn = layer_norm(stream("m"), weights, name + ".layer_norm");
-    const at::Tensor o = at::einsum(
-        "sia,sjb->ijab",
-        {linear(mn, weights, name + ".linear_1"), linear(mn, weights, name + ".linear_2")});
-    // what is divided is the product with its bias, by S + 1e-3, as in AlphaFold and OpenFold
-    return stream("z") + linear(o.flatten(-2), weights, name + ".linear_out") /
-                             (static_cast<double>(mn.size(0)) + 1e-3);
+    const auto side = [&](const char* which) {
+      const at::Tensor y = linear(mn, weights, name + which);
+      return mask.defined() ? y * mask.unsqueeze(-1) : y;
+    };
+    const at::Tensor o = at::einsum("sia,sjb->ijab", {side(".linear_1"), side(".linear_2")});
+    const at::Tensor y = linear(o.flatten(-2), weights, name + ".linear_out");
+    // what is divided is the product with its bias, by S + 1e-3, as in AlphaFold and OpenFold; with
+    // a mask S are the sequences that count for both residues
+    return stream("z") + (mask.defined() ? y / (at::matmul(mask.t(), mask).unsqueeze(-1) + 1e-3)
+                                         : y / (static_cast<double>(mn.size(0)) + 1e-3));
   }
   if (part == "triangle_outgoing" || part == "triangle_incoming") {
     const bool incoming = part == "triangle_incoming";
@@ -226,6 +266,12 @@ at::Tensor evoformer_loss(
   Streams streams = {
       {"m", embedded(sample.inputs.at("msa").whole(), weights, of_m)},
       {"z", embedded(sample.inputs.at("pair").whole(), weights, of_z)}};
+  const auto add_mask = [&](const char* of, Streams& to) {
+    if (shape.msa_mask) {
+      to["msa_mask"] = sample.inputs.at(of).whole();
+    }
+  };
+  add_mask("msa_mask", streams);
   std::int64_t site = 3;         // of the first part behind the embeddings
   if (shape.extra_blocks > 0) {  // algorithm 18: its m is the embedding of extra sequences
     ++site;
@@ -233,6 +279,7 @@ at::Tensor evoformer_loss(
         {"m",
          embedded(sample.inputs.at("extra_msa").whole(), weights, {"extra_msa_embedder.linear"})},
         {"z", streams.at("z")}};
+    add_mask("extra_msa_mask", extra);
     const EvoformerShape stack = extra_stack(shape);
     run_blocks(
         stack, parts_of_block(stack), weights, "extra_msa_stack.blocks.", extra, site, draws);

@@ -8,7 +8,8 @@
 
 namespace paradyse::reference {
 
-// What a part writes to its stream; `weights` by stored name, without a layer's prefix.  Throws
+// What a part writes to its stream; `weights` by stored name, without a layer's prefix; beside
+// streams `in` may have "msa_mask" and "extra_msa_mask", as a batch brings them.  Throws
 // std::out_of_range for a weight or stream that is not there, std::invalid_argument for a part that
 // the model has not got.
 at::Tensor evoformer_part(

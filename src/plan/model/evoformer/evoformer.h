@@ -39,6 +39,9 @@ struct EvoformerShape {
   // 2021, algorithm 6 and supplement 1.11.6: 0.15 and 0.25).
   double msa_dropout = 0;
   double pair_dropout = 0;
+  // A batch says which letters count ("msa_mask", "extra_msa_mask"), as in AlphaFold and OpenFold.
+  // The others are not attended to, nor summed over.
+  bool msa_mask = false;
 
   // A shape reads as the model that it describes.
   operator Model() const;  // NOLINT(google-explicit-constructor)
@@ -68,6 +71,9 @@ inline constexpr std::int64_t kMsaClasses = 23;
 //
 // With extra blocks these are the first layers, whose parts are called "extra_row_attention" and so
 // on; they work on stream e (extra_sequences, residues) and on z, and a batch brings "extra_msa".
+//
+// With masks a batch brings "msa_mask" [sequences, residues, 1], too, and "extra_msa_mask": 1 for
+// letters that count, else 0.  Pairs have none, since residues that do not count are left out.
 Model evoformer_model(const EvoformerShape& shape);
 // Of the extra blocks by themselves, as a trunk of such sizes has them.
 EvoformerShape extra_stack(const EvoformerShape& shape);

@@ -27,28 +27,33 @@ constexpr SizeKey<EvoformerShape> kSizes[] = {
     {"c_hidden_opm_extra", &EvoformerShape::extra_outer_channels}};
 constexpr FlagKey<EvoformerShape> kFlags[] = {
     {"is_multimer", &EvoformerShape::multimer},
-    {"global_column_attention", &EvoformerShape::global_column}};
+    {"global_column_attention", &EvoformerShape::global_column},
+    {"msa_mask", &EvoformerShape::msa_mask}};
 constexpr ShareKey<EvoformerShape> kShares[] = {
     {"msa_dropout", &EvoformerShape::msa_dropout}, {"pair_dropout", &EvoformerShape::pair_dropout}};
 constexpr const char* kOpenfold = "openfold";  // a model_type
 constexpr std::size_t kOfExtra = 5;            // the last of the sizes
+constexpr std::size_t kOfMask = 1;             // the last of the flags
 
-// Of a model with extra blocks, or without.
-SizeKeys<EvoformerShape> keys(bool extra) {
+// Of a model with extra blocks, or without; with masks, or without.
+SizeKeys<EvoformerShape> keys(bool extra, bool mask) {
   const std::span<const SizeKey<EvoformerShape>> sizes(kSizes);
+  const std::span<const FlagKey<EvoformerShape>> flags(kFlags);
   return {
       .sizes = sizes.first(sizes.size() - (extra ? 0 : kOfExtra)),
-      .flags = kFlags,
+      .flags = flags.first(flags.size() - (mask ? 0 : kOfMask)),
       .shares = kShares};
 }
-SizeKeys<EvoformerShape> keys(const EvoformerShape& shape) { return keys(shape.extra_blocks > 0); }
+SizeKeys<EvoformerShape> keys(const EvoformerShape& shape) {
+  return keys(shape.extra_blocks > 0, shape.msa_mask);
+}
 
 }  // namespace
 
 EvoformerShape evoformer_shape_from_config(
     const nlohmann::json& config, const std::string& source) {
   const bool openfold = config.value("model_type", "") == kOpenfold;
-  EvoformerShape shape = read_sizes(config, source, keys(openfold));
+  EvoformerShape shape = read_sizes(config, source, keys(openfold, /*mask=*/true));
   shape.openfold = openfold;
   if (shape.extra_blocks > 0 && shape.global_column) {
     refuse_key(
@@ -84,7 +89,11 @@ std::string architecture(const EvoformerShape& shape) {
 }
 
 std::string fingerprint(const EvoformerShape& shape) {
-  return fingerprint(architecture(shape) + (shape.openfold ? "-openfold" : ""), shape, keys(shape));
+  return fingerprint(
+      architecture(shape) + (shape.openfold ? "-openfold" : "") +
+          (shape.msa_mask ? "-msa_mask" : ""),
+      shape,
+      keys(shape));
 }
 
 ModelFamily evoformer_family() {

@@ -58,6 +58,7 @@ struct Blocks {
   std::string parts = {};          // what the names of their parts begin with
   std::string weights = "blocks.";
   std::int64_t first_layer = 0;
+  std::string mask = {};  // of the stream's rows; "": all count
 
   // What works on the MSA without attention; what works on pairs.
   [[nodiscard]] std::string msa_name(const std::string& name) const {
@@ -80,7 +81,8 @@ Blocks trunk(const EvoformerShape& shape) {
   return {
       .shape = shape,
       .weights = shape.openfold ? "evoformer.blocks." : "blocks.",
-      .first_layer = shape.extra_blocks};
+      .first_layer = shape.extra_blocks,
+      .mask = shape.msa_mask ? "msa_mask" : ""};
 }
 Blocks extra(const EvoformerShape& shape) {
   return {
@@ -88,7 +90,8 @@ Blocks extra(const EvoformerShape& shape) {
       .stream = "e",
       .rows = "extra_sequences",
       .parts = kExtra,
-      .weights = "extra_msa_stack.blocks."};
+      .weights = "extra_msa_stack.blocks.",
+      .mask = shape.msa_mask ? "extra_msa_mask" : ""};
 }
 
 void add_norm(PartWeights& part, Role role, const std::string& name, std::int64_t width) {
@@ -328,6 +331,7 @@ class Block {
     part.shape.head_dim = a.head_dim;
     part.shape.gated_heads = true;
     part.shape.pair = a.bias.empty() ? "" : "z";
+    part.shape.mask = stream == of_.stream ? of_.mask : "";
     return part;
   }
 
@@ -410,6 +414,7 @@ class Block {
         .shape = common(of_.shape.pair_hidden),
         .weights = [of = of_](int domain) { return outer_product_weights(of, domain); }};
     part.shape.pair = of_.stream;
+    part.shape.mask = of_.mask;
     part.shape.channels = of_.shape.outer_channels;
     return part;
   }
@@ -478,7 +483,8 @@ Model evoformer_model(const EvoformerShape& shape) {
           {{.name = "m",
             .rows = {"sequences", "residues"},
             .columns = shape.msa_hidden,
-            .home = "sequences"},
+            .home = "sequences",
+            .mask = trunk(shape).mask},
            {.name = "z", .rows = {"i", "j"}, .columns = shape.pair_hidden, .home = "i"}},
       .parts = {},
       .causal = false,
@@ -507,7 +513,8 @@ Model evoformer_model(const EvoformerShape& shape) {
         {.name = blocks.stream,
          .rows = {blocks.rows, "residues"},
          .columns = blocks.shape.msa_hidden,
-         .home = blocks.rows});
+         .home = blocks.rows,
+         .mask = blocks.mask});
     const Product product{"proj", "extra_msa_embedder.linear", kExtraFeatures};
     add_end(
         model, embedding(shape, blocks.stream, "extra_msa", blocks.shape.msa_hidden, {product}));

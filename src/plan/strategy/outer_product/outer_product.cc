@@ -5,6 +5,9 @@
 //
 //   gather   each rank has a of its own rows of z and b of its columns, one of them of all residues
 //   scatter  each rank makes terms of all pairs from its own sequences, which are scattered
+//
+// With a mask a and b are zero where a letter does not count, and S is the number of sequences that
+// count for both residues of the pair.
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
@@ -45,7 +48,7 @@ Program build(const Task& task, Way way) {
         w.linear(mn, {stack}, w.terms(stack, w.weights().rows(matrix)), matrix, Layout(made));
     const Piece entries = {{first, first + C}};
     first += C;
-    return w.bias(y, Role::in_bias, entries);
+    return w.mask_rows(w.bias(y, Role::in_bias, entries));
   };
   ValueId a = linear("a");
   ValueId b = linear("b");
@@ -93,7 +96,10 @@ Program build(const Task& task, Way way) {
         tile.rows,
         /*fresh=*/!tile.rows.empty());
   }
-  return w.residual(w.redistribute(y, Layout(of_z), "y_T"), /*bias_scale=*/scale);
+  return w.residual(
+      w.redistribute(y, Layout(of_z), "y_T"),
+      /*bias_scale=*/scale,
+      {.over = sides.dims.front().name, .added = kEpsilon});
 }
 
 Option row_tiles_option() {

@@ -129,7 +129,7 @@ Interval inside(Interval rows, Interval of) { return {of.begin + rows.begin, of.
 }  // namespace
 
 void attend(const Attention& attention, const AttentionTensors& tensors, bool merge) {
-  const auto& [q, k, v, o, l, bias] = tensors;
+  const auto& [q, k, v, o, l, bias, mask] = tensors;
   const std::int64_t D = attention.head_dim;
   const at::ScalarType sum = sum_type(q.matrix.scalar_type());
   const AttentionTile size = attention_tile(attention.block);
@@ -174,8 +174,11 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
         if (bias.matrix.defined()) {
           p.add_(pairs(bias, head, attention.block.keys.size(), queries, keys), kLog2e);
         }
-        if (const at::Tensor mask = hidden(attention, queries, keys, p); mask.defined()) {
-          p.masked_fill_(mask, kNothing);
+        if (mask.matrix.defined()) {
+          p.add_(part(mask, key_rows, 0, 1).t(), kLog2e);
+        }
+        if (const at::Tensor later = hidden(attention, queries, keys, p); later.defined()) {
+          p.masked_fill_(later, kNothing);
         }
         const at::Tensor highest = at::maximum(maximum, p.amax(1));
         // what has seen nothing yet stays at nothing: its differences are no numbers
@@ -200,7 +203,7 @@ void attend_adjoint(
     const Attention& attention,
     const AttentionTensors& tensors,
     const AttentionGradients& gradients) {
-  const auto& [q, k, v, o, l, bias] = tensors;
+  const auto& [q, k, v, o, l, bias, mask] = tensors;
   const auto& [grad_o, grad_q, grad_k, grad_v, grad_bias] = gradients;
   const std::int64_t D = attention.head_dim;
   const at::ScalarType sum = sum_type(q.matrix.scalar_type());
@@ -233,14 +236,17 @@ void attend_adjoint(
         if (bias.matrix.defined()) {
           p.add_(pairs(bias, head, attention.block.keys.size(), queries, keys), kLog2e);
         }
+        if (mask.matrix.defined()) {
+          p.add_(part(mask, key_rows, 0, 1).t(), kLog2e);
+        }
         p.sub_(log_sum.unsqueeze(1)).exp2_();
-        const at::Tensor mask = hidden(attention, queries, keys, p);
-        if (mask.defined()) {
-          p.masked_fill_(mask, 0);
+        const at::Tensor later = hidden(attention, queries, keys, p);
+        if (later.defined()) {
+          p.masked_fill_(later, 0);
         }
         d.sub_(dot.unsqueeze(1)).mul_(p);
-        if (mask.defined()) {
-          d.masked_fill_(mask, 0);
+        if (later.defined()) {
+          d.masked_fill_(later, 0);
         }
         if (bias.matrix.defined()) {
           pairs(grad_bias, head, attention.block.keys.size(), queries, keys).add_(d);
@@ -557,7 +563,7 @@ at::Tensor rows_from(const at::Tensor& matrix, Interval rows, std::int64_t count
 
 FlashOperands dense_operands(
     const Pack& pack, const FlashHeads& heads, const AttentionTensors& tensors) {
-  const auto& [q, k, v, o, l, bias] = tensors;
+  const auto& [q, k, v, o, l, bias, mask] = tensors;
   const std::int64_t D = heads.head_dim;
   const Interval queries{0, dense_rows(pack.queries().size())};
   const Interval keys{0, dense_rows(pack.keys().size())};
@@ -684,7 +690,7 @@ FlashOperands dense_backward(
 
 void flash_attend(
     const Pack& pack, const FlashHeads& heads, const AttentionTensors& tensors, bool merge) {
-  const auto& [q, k, v, o, l, bias] = tensors;
+  const auto& [q, k, v, o, l, bias, mask] = tensors;
   const HostScope library_memory;
   const at::Tensor o_rows = heads_of(o, pack.queries(), heads.heads, heads.head_dim);
   const at::Tensor l_rows = part(l, pack.queries(), 0, heads.heads);
@@ -710,7 +716,7 @@ void flash_attend_adjoint(
     const AttentionTensors& tensors,
     const AttentionGradients& gradients,
     bool fresh) {
-  const auto& [q, k, v, o, l, bias] = tensors;
+  const auto& [q, k, v, o, l, bias, mask] = tensors;
   const auto& [grad_o, grad_q, grad_k, grad_v, grad_bias] = gradients;
   const HostScope library_memory;
   const at::Tensor o_rows = heads_of(o, pack.queries(), heads.heads, heads.head_dim);
@@ -764,7 +770,8 @@ std::vector<FlashRuns> flash_runs(const BlockAttention& attention) {
 // In which torch's kernels, or tiles, take the blocks.
 std::vector<Pack> packs_of(const BlockAttention& attention, const AttentionMatrices& in) {
   const AttentionKernels allowed = attention_kernels();
-  if (!allowed.flash || in.bias.defined() || !flash_takes(in.q, attention.head_dim)) {
+  if (!allowed.flash || in.bias.defined() || in.mask.defined() ||
+      !flash_takes(in.q, attention.head_dim)) {
     std::vector<Pack> all;
     std::int64_t begun = 0;  // queries before this one have had a block
     for (const AttentionBlock& block : attention.blocks) {

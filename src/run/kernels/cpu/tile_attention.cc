@@ -130,6 +130,32 @@ class Pairs {
   Rows<T> rows_;
 };
 
+// What is added to scores of a block's keys.
+template <typename S>
+class KeyNumbers {
+ public:
+  KeyNumbers(const Columns& mask, Interval keys) {
+    if (mask.matrix.defined()) {
+      numbers_ = mask.matrix.const_data_ptr<S>() + keys.begin;
+    }
+  }
+
+  // To a tile [queries, keys] of scores in base 2.
+  void add_to(std::int64_t queries, Interval keys, S* tile) const {
+    if (numbers_ == nullptr) {
+      return;
+    }
+    for (std::int64_t q = 0; q < queries; ++q) {
+      for (std::int64_t k = keys.begin; k < keys.end; ++k) {
+        *tile++ += numbers_[k] * std::numbers::log2e_v<S>;
+      }
+    }
+  }
+
+ private:
+  const S* numbers_ = nullptr;
+};
+
 // For each run of queries: start(queries), body(queries, keys, first_visible) for the tiles of
 // which it sees something, in order of keys, done(queries, keys seen).
 template <typename Start, typename Body, typename Done>
@@ -164,12 +190,13 @@ constexpr std::int64_t floats_in(std::int64_t bytes) {
   return bytes / static_cast<std::int64_t>(sizeof(float));
 }
 
-// Heads of a width that lanes are for, without a bias; where tiles have AMX, it is as fast as lanes
-// from sums of 64 terms on (docs/results/performance.md).
+// Heads of a width that lanes are for, without a bias or a mask; where tiles have AMX, it is as
+// fast as lanes from sums of 64 terms on (docs/results/performance.md).
 template <typename T>
 bool in_lanes(const Attention& attention, const AttentionTensors& tensors, kernels::LanePass pass) {
   const std::int64_t D = attention.head_dim;
-  return !tensors.bias.matrix.defined() && kernels::lanes_for(D) > 0 &&
+  return !tensors.bias.matrix.defined() && !tensors.mask.matrix.defined() &&
+         kernels::lanes_for(D) > 0 &&
          !(std::is_same_v<T, at::BFloat16> && D >= 64 && bfloat16_products_have_amx()) &&
          kernels::has_lane_room<T>(
              pass,
@@ -258,7 +285,7 @@ void attend_adjoint_lanes(
 
 template <typename T>
 void attend_of(const Attention& attention, const AttentionTensors& tensors, bool merge) {
-  const auto& [q, k, v, o, l, bias] = tensors;
+  const auto& [q, k, v, o, l, bias, mask] = tensors;
   using S = Sum<T>;
   constexpr S kLog2e = std::numbers::log2e_v<S>;
   constexpr S kLn2 = std::numbers::ln2_v<S>;
@@ -271,6 +298,7 @@ void attend_of(const Attention& attention, const AttentionTensors& tensors, bool
   S* const factor = sum + size.queries;
   const Rows<const T> k_rows = rows<const T>(k, attention.block.keys);
   const Rows<const T> v_rows = rows<const T>(v, attention.block.keys);
+  const KeyNumbers<S> of_keys(mask, attention.block.keys);
   for (std::int64_t head = 0; head < attention.heads; ++head) {
     const Rows<const T> q_rows = rows<const T>(q, attention.block.queries, head * D);
     const Rows<S> l_rows = rows<S>(l, attention.block.queries, head);
@@ -301,6 +329,7 @@ void attend_of(const Attention& attention, const AttentionTensors& tensors, bool
           bias_pairs.each(queries, keys, tile.data(), [](const T& pair, S& score) {
             score += static_cast<S>(pair) * std::numbers::log2e_v<S>;
           });
+          of_keys.add_to(n, keys, tile.data());
           kernels::softmax_tile(tile.scores(n, m), first_visible, maximum, sum, factor);
           const bool first = keys.begin == 0 && !merge;
           if (!first) {
@@ -332,7 +361,7 @@ void attend_adjoint_of(
     const Attention& attention,
     const AttentionTensors& tensors,
     const AttentionGradients& gradients) {
-  const auto& [q, k, v, o, l, bias] = tensors;
+  const auto& [q, k, v, o, l, bias, mask] = tensors;
   const auto& [grad_o, grad_q, grad_k, grad_v, grad_bias] = gradients;
   using S = Sum<T>;
   constexpr S kLog2e = std::numbers::log2e_v<S>;
@@ -347,6 +376,7 @@ void attend_adjoint_of(
   S* const dot = log_sum + size.queries;
   const Rows<const T> k_rows = rows<const T>(k, keys_all);
   const Rows<const T> v_rows = rows<const T>(v, keys_all);
+  const KeyNumbers<S> of_keys(mask, keys_all);
   SumRows<T> grad_k_sums(grad_k, keys_all, 0, D, true);
   SumRows<T> grad_v_sums(grad_v, keys_all, 0, D, true);
   for (std::int64_t head = 0; head < attention.heads; ++head) {
@@ -379,6 +409,7 @@ void attend_adjoint_of(
           bias_pairs.each(queries, keys, p.data(), [](const T& pair, S& score) {
             score += static_cast<S>(pair) * std::numbers::log2e_v<S>;
           });
+          of_keys.add_to(n, keys, p.data());
           gemm<T>(n, m, D, 1, g_tile, v_tile.t(), 0, {d.data(), m});
           kernels::softmax_tile_adjoint(
               p.scores(n, m), d.scores(n, m), first_visible, log_sum, dot);
