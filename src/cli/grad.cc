@@ -334,6 +334,7 @@ Question sample_question(
         model,
         {.surely_protein = config.data.protein,
          .masked = masked_residues(config.data.masked_residues),
+         .letters = masked_letters(config.data.masked_letters),
          .sequences = config.data.sequences,
          .extra_sequences = config.data.extra_sequences});
   });

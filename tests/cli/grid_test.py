@@ -170,6 +170,41 @@ class GridTest(ProgramTest):
         self.assertIn("data.masked_residues", self.error_of(
             *self.grad(self.protein, "--set", "data.masked_residues=gaps")))
 
+    def test_masked_letters_do_not_count(self):
+        masked = self.write("masked.toml", TINY_EVOFORMER + "msa_mask = true\n")
+
+        def answer(letters, *more):
+            grad = ["grad", "--model", masked, "--data", self.alignment, "--out", self.out]
+            return self.json_of(*grad, "--set", f"data.masked_letters={letters}", *more)["loss"], read_tensors(self.out)
+
+        def write(three):
+            self.alignment.write_text(ALIGNMENT.replace("..DEFWW", three).replace("//", "#=GR three MM ...m..m\n//"))
+
+        write("..DEFWW")
+        losses = {letters: answer(letters)[0] for letters in ("none", "marked", "ends")}
+        self.assertEqual(len(set(losses.values())), 3)
+        write("..DLFWK")  # what is masked may be anything
+        self.assertEqual(answer("marked")[0], losses["marked"])
+        self.assertNotEqual(answer("none")[0], losses["none"])
+        loss, gradients = answer("ends")
+        self.assertEqual(loss, losses["ends"])
+        for ranks in (2, 3, 4):
+            other, others = answer("ends", "--ranks", ranks)
+            self.assertAlmostEqual(other, loss, delta=1e-10)
+            self.assertLess(gradient_error(others, gradients), 1e-10)
+        self.run_program("plan", "layout", "--model", masked, "--sequences", 5, "--residues", 7, "--ranks", 2, "--out",
+                         self.plan)
+        self.run_program("plan", "check", self.plan, "--model", masked)
+        other, others = answer("ends", "--plan", self.plan)
+        self.assertAlmostEqual(other, loss, delta=1e-10)
+        self.assertLess(gradient_error(others, gradients), 1e-10)
+        self.assertTrue(self.json_of("check", "--model", masked, "--ranks", 2)["ok"])
+        # of a model that takes none they would count
+        self.assertIn("msa_mask = true", self.error_of(*self.grad(self.protein, "--set", "data.masked_letters=ends")))
+        self.assertIn("data.masked_letters", self.error_of(
+            *self.grad(self.protein, "--set", "data.masked_letters=gaps")))
+        self.assertIn("model.sha256", self.error_of(*self.grad(self.protein, "--plan", self.plan)))
+
     def test_plans_that_cannot_run_are_refused(self):
         def edited(model, edit):
             self.run_program(*self.layout(model, 2))

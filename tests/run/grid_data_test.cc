@@ -446,6 +446,126 @@ TEST(Alignments, LeaveOutResiduesThatTheirFileMasks) {
   expect_refused([&] { read_alignment_file(file.path); }, {":2: ", "all 2 residues", "#=GC MM"});
 }
 
+using Counts = std::vector<std::vector<std::int8_t>>;
+
+// Of a Stockholm file with these rows, by marks of its sequences or by their ends.
+Counts counts_of(const std::string& rows, MaskedLetters letters) {
+  const File file("letters.sto");
+  std::ofstream(file.path) << "# STOCKHOLM 1.0\n" << rows << "//\n";
+  return read_alignment_file(file.path, {.letters = letters}).at(0).counts;
+}
+
+TEST(Alignments, MaskLettersThatTheirFileMarks) {
+  const std::string rows =
+      "a ACDE\nb A-DF\n#=GR b MM .m.m\n#=GR b SS HHHH\n\n"
+      "#=GR c MM m.\na GH\nb GH\nc -K\n";
+  const std::string all =
+      "a ACDE\nb A-DF\nc ACDE\n#=GR b MM .m.m\n\n"
+      "#=GR c MM m.\na GH\nb GH\nc -K\n";
+  EXPECT_EQ(
+      counts_of(all, MaskedLetters::marked),
+      (Counts{{1, 1, 1, 1, 1, 1}, {1, 0, 1, 0, 1, 1}, {1, 1, 1, 1, 0, 1}}));
+  EXPECT_THAT(counts_of(all, MaskedLetters::none), testing::IsEmpty());
+  EXPECT_THAT(counts_of("a ACD\n#=GR a MM ...\n", MaskedLetters::marked), testing::IsEmpty());
+  // of columns that are no residues, or left out, nothing is left
+  EXPECT_EQ(
+      counts_of("a A-DE\nb ACDE\n#=GR b MM .mm.\n#=GC MM ...m\n", MaskedLetters::marked),
+      (Counts{{1, 1}, {1, 0}}));
+  expect_refused(
+      [] { counts_of("a ACD\n#=GR b MM ..m\n", MaskedLetters::marked); },
+      {":3: ", "'#=GR b MM'", "'b'", "no row"});
+  EXPECT_NO_THROW(counts_of("a ACD\n#=GR b MM ..m\n", MaskedLetters::none));
+  expect_refused(
+      [] { counts_of("a ACD\n#=GR a MM ..\n", MaskedLetters::none); }, {":3: ", "has 2 columns"});
+  expect_refused(
+      [] { counts_of("a ACD\n#=GR a MM mmm\n", MaskedLetters::marked); },
+      {":2: ", "all letters", "data.masked_letters"});
+  expect_refused([&] { counts_of(rows, MaskedLetters::marked); }, {"'c'", "first block"});
+  EXPECT_EQ(masked_letters("ends"), MaskedLetters::ends);
+  EXPECT_THROW(masked_letters("gaps"), std::invalid_argument);
+}
+
+// Gaps at the ends, where a sequence is not aligned; those between its letters are deletions.
+TEST(Alignments, MaskTheEndsOfSequences) {
+  EXPECT_EQ(
+      counts_of(
+          "a ACDEFG\nb --D-F-\nc A----G\nd ------\ne .~DEF_\n#=GR a MM m.....\n",
+          MaskedLetters::ends),
+      (Counts{
+          {0, 1, 1, 1, 1, 1},
+          {0, 0, 1, 1, 1, 0},
+          {1, 1, 1, 1, 1, 1},
+          {0, 0, 0, 0, 0, 0},
+          {0, 0, 1, 1, 1, 0}}));
+  // letters of columns that are no residues are letters of the sequence
+  EXPECT_EQ(
+      counts_of("a A-CD-E\nb -CD---\nc ---DE-\n", MaskedLetters::ends),
+      (Counts{{1, 1, 1, 1}, {0, 1, 0, 0}, {0, 0, 1, 0}}));
+  // and so are insertions
+  const File a3m("ends.a3m");
+  std::ofstream(a3m.path) << ">a\nACDE\n>b\n-k-D-\n>c\nA-k--\n>d\nk-CD-k\n>e\n----\n";
+  EXPECT_EQ(
+      read_alignment_file(a3m.path, {.letters = MaskedLetters::ends}).at(0).counts,
+      (Counts{{1, 1, 1, 1}, {0, 1, 1, 0}, {1, 1, 0, 0}, {1, 1, 1, 1}, {0, 0, 0, 0}}));
+}
+
+TEST(Alignments, BringMasksToModelsThatTakeThem) {
+  const File file("letters.a3m");
+  std::ofstream(file.path) << ">a\nACDEFG\n>b\n--DEFG\n>c\nACDE--\n>d\n--DEKL\n";
+  const Model model = test::with_masks(test::with_extra_blocks(test::small_evoformer(1), 1));
+  const auto read = [&](const Model& of, AlignmentReading reading) {
+    reading.sequences = 2;
+    return read_grid_data({file.path}, of, reading);
+  };
+  const GridData masked = read(model, {.letters = MaskedLetters::ends});
+  const GridData whole = read(model, {});
+  EXPECT_NE(masked.fingerprint(), whole.fingerprint());
+  for (std::uint64_t draw = 0; draw < 30; ++draw) {
+    const Sample sample = masked.sample(0, 3, draw);
+    EXPECT_NO_THROW(check_sample(sample, model, masked.sizes().dims.front()));
+    const at::Tensor extra = sample.inputs.at("extra_msa").whole();
+    const at::Tensor counts = sample.inputs.at("msa_mask").whole();
+    const at::Tensor extra_counts = sample.inputs.at("extra_msa_mask").whole();
+    EXPECT_TRUE(at::equal(extra.select(2, 21) == 0, extra_counts.squeeze(2) != 0));  // no gaps
+    EXPECT_EQ(counts[0].sum().item<std::int64_t>(), 6);
+    EXPECT_EQ(counts[1].sum().item<std::int64_t>(), 4);
+    // the same is drawn, and what does not count is not predicted
+    const Sample other = whole.sample(0, 3, draw);
+    EXPECT_EQ(other.inputs.at("msa_mask").whole().sum().item<std::int64_t>(), 12);
+    for (std::int64_t i = 0; i < 12; ++i) {
+      const bool here = counts.view({-1})[i].item<std::int64_t>() != 0;
+      EXPECT_EQ(sample.labels[idx(i)], here ? other.labels[idx(i)] : -1);
+    }
+    // profiles are of the letters that count
+    const at::Tensor profile =
+        sample.inputs.at("msa").whole().narrow(2, kTargetFeatures + kMsaClasses + 2, kMsaClasses);
+    EXPECT_TRUE(at::allclose(profile.sum(2), at::ones({2, 6}, at::kDouble)));
+    EXPECT_EQ(profile[0].select(1, 21).count_nonzero().item<std::int64_t>(), 0);
+  }
+  // rows that are padding: of an alignment that has no more
+  const GridData none = read_grid_data({file.path}, model, {.sequences = 4});
+  EXPECT_EQ(none.sizes().dims.front().at("extra_sequences"), 1);
+  EXPECT_EQ(none.sample(0, 3, 0).inputs.at("extra_msa_mask").whole().sum().item<double>(), 0);
+  EXPECT_EQ(none.sample(0, 3, 0).inputs.at("msa_mask").whole().sum().item<double>(), 24);
+  // without masks all is as it was
+  const Model plain = test::with_extra_blocks(test::small_evoformer(1), 1);
+  const Sample before = read(plain, {}).sample(0, 3, 0);
+  EXPECT_FALSE(before.inputs.contains("msa_mask"));
+  EXPECT_TRUE(
+      at::equal(before.inputs.at("msa").whole(), whole.sample(0, 3, 0).inputs.at("msa").whole()));
+  EXPECT_EQ(read(plain, {}).fingerprint(), whole.fingerprint());
+  for (const Model& other : {plain, Model(test::small_stdit(1))}) {
+    EXPECT_THAT(
+        [&] { read(other, {.letters = MaskedLetters::marked}); },
+        testing::ThrowsMessage<std::invalid_argument>(HasSubstr("msa_mask = true")));
+  }
+  Sample wrong = whole.sample(0, 3, 0);
+  wrong.inputs["msa_mask"] = at::full({2, 6, 1}, 0.5);
+  EXPECT_THAT(
+      [&] { check_sample(wrong, model, whole.sizes().dims.front()); },
+      testing::ThrowsMessage<std::invalid_argument>(HasSubstr("other than 0 and 1")));
+}
+
 TEST(Alignments, BecomeFeaturesAndLabels) {
   const File file("b.a3m");
   std::string text;

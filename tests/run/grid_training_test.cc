@@ -43,7 +43,9 @@ class GridTraining : public testing::TestWithParam<const char*> {
     EvoformerShape dropping = test::in_openfold(letters);
     dropping.msa_dropout = 0.15;
     dropping.pair_dropout = 0.25;
-    const Model shape = extra()      ? Model(test::with_extra_blocks(test::small_evoformer(1), 2))
+    EvoformerShape of_extra = test::with_extra_blocks(test::small_evoformer(1), 2);
+    of_extra.msa_mask = masks();
+    const Model shape = extra()      ? Model(of_extra)
                         : openfold() ? Model(dropping)
                         : !video     ? Model(letters)
                         : stdit3()   ? Model(small_stdit3())
@@ -79,7 +81,11 @@ class GridTraining : public testing::TestWithParam<const char*> {
   [[nodiscard]] static bool openfold() { return std::string(GetParam()).starts_with("openfold"); }
   [[nodiscard]] static bool stdit3() { return std::string(GetParam()) == "stdit3"; }
   // Two sequences of each alignment are its MSA, the others extra ones.
-  [[nodiscard]] static bool extra() { return std::string(GetParam()) == "openfold_extra_unlike"; }
+  [[nodiscard]] static bool extra() { return std::string(GetParam()).ends_with("extra_unlike"); }
+  // Letters at the ends of sequences do not count, nor a row in place of extra ones.
+  [[nodiscard]] static bool masks() {
+    return std::string(GetParam()).find("mask") != std::string::npos;
+  }
   // Texts of several lengths; alignments of several sizes.
   [[nodiscard]] static bool unlike() { return std::string(GetParam()).ends_with("unlike"); }
   static StditShape small_stdit3() {
@@ -112,6 +118,9 @@ class GridTraining : public testing::TestWithParam<const char*> {
         "checkpoint.minutes=0"};
     if (extra()) {
       all.insert(all.end(), {"data.sequences=2", "data.extra_sequences=2"});
+    }
+    if (masks()) {
+      all.emplace_back("data.masked_letters=ends");
     }
     all.insert(all.end(), settings.begin(), settings.end());
     return load_config("", all);
@@ -365,7 +374,8 @@ INSTANTIATE_TEST_SUITE_P(
         "evoformer",
         "evoformer_unlike",
         "openfold",
-        "openfold_extra_unlike"),
+        "openfold_extra_unlike",
+        "openfold_masks_extra_unlike"),
     [](const auto& which) { return std::string(which.param); });
 
 }  // namespace

@@ -35,6 +35,7 @@ struct RunConfig {
     bool bytes = false;            // of text are ids, though the model has a tokenizer
     bool protein = false;          // alignments are, though all letters may be nucleotides'
     std::string masked_residues = "marked";  // of alignments, which are left out: none, unknown
+    std::string masked_letters = "none";     // of alignments, which do not count: marked, ends
     std::int64_t sequences = 0;        // of an alignment, at most, as its MSA; 0: the model's way
     std::int64_t extra_sequences = 0;  // and beyond them, of a model with extra blocks; likewise
     // After each text: an id; none; or auto: of a model with a tokenizer its end of text.

@@ -164,6 +164,15 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.data.masked_residues,
        .accepted = {"marked", "unknown", "none"},
        .known_by = KnownBy::samples},
+      {.key = "data.masked_letters",
+       .help =
+           "Letters of alignments that do not count, for a model with msa_mask. marked: letters "
+           "with an m in the line #=GR of their sequence, MM, of a Stockholm file. ends: those, "
+           "and gaps before the first letter of a sequence and behind its last. none: no "
+           "letter.",
+       .value = &c.data.masked_letters,
+       .accepted = {"none", "marked", "ends"},
+       .known_by = KnownBy::samples},
       {.key = "data.sequences",
        .help = "Sequences of an alignment that are its MSA, the first and others drawn for each "
                "sample. 0: all, or, for a model with no_extra_blocks, 512.",

@@ -137,6 +137,7 @@ Alignment alignment_of(
   struct Columns {
     std::string letters;
     std::vector<std::int32_t> before;
+    std::int32_t behind = 0;  // the last
   };
   std::vector<Columns> all;
   for (const AlignmentRow& row : rows) {
@@ -157,6 +158,7 @@ Alignment alignment_of(
         ++skipped;
       }
     }
+    columns.behind = skipped;
     if (columns.letters.size() != all.front().letters.size()) {
       refuse_line(
           file,
@@ -220,8 +222,36 @@ Alignment alignment_of(
   if (std::ssize(places) < residues) {
     alignment.places = std::move(places);
   }
+  // The columns from a row's first letter to its last, wherever insertions are.
+  const auto covered = [&](const Columns& columns) {
+    const std::size_t count = columns.letters.size();
+    std::size_t first = 0;
+    while (first < count && is_gap(columns.letters[first]) && columns.before[first] == 0) {
+      ++first;
+    }
+    std::size_t end = count;
+    if (columns.behind == 0) {
+      while (end > first && is_gap(columns.letters[end - 1]) && columns.before[end - 1] == 0) {
+        --end;
+      }
+      // what is inserted before a column is in front of it
+      end -= end > first && is_gap(columns.letters[end - 1]) ? 1 : 0;
+    }
+    return std::pair{first, end};
+  };
+  bool some_count = false;
+  bool all_count = true;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     alignment.names.push_back(rows[i].name);
+    std::vector<std::int8_t>& counts = alignment.counts.emplace_back();
+    const auto [covered_first, covered_end] =
+        reading.letters == MaskedLetters::ends ? covered(all[i])
+                                               : std::pair{std::size_t{0}, all[i].letters.size()};
+    const auto letter_counts = [&, begin = covered_first, end = covered_end](std::size_t column) {
+      const bool marked = reading.letters != MaskedLetters::none && column < rows[i].marks.size() &&
+                          rows[i].marks[column] == 'm';
+      return !marked && column >= begin && column < end;
+    };
     std::vector<std::int32_t>& letters = alignment.letters.emplace_back();
     std::vector<std::int32_t>& deletions = alignment.deletions.emplace_back();
     std::int32_t skipped = 0;
@@ -239,7 +269,21 @@ Alignment alignment_of(
       letters.push_back(letter);
       deletions.push_back(skipped);
       skipped = 0;
+      const bool here = letter_counts(column);
+      counts.push_back(here ? 1 : 0);
+      some_count = some_count || here;
+      all_count = all_count && here;
     }
+  }
+  if (!some_count) {
+    refuse_line(
+        file,
+        rows.front().line,
+        "all letters of the alignment are masked (\"m\" in #=GR of a sequence, MM, or gaps at its "
+        "ends); data.masked_letters says which are");
+  }
+  if (all_count) {
+    alignment.counts.clear();
   }
   return alignment;
 }

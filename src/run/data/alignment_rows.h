@@ -21,7 +21,8 @@ struct AlignmentLine {
 struct AlignmentRow {
   std::string name;
   std::string text = {};
-  std::size_t line = 0;  // its first
+  std::size_t line = 0;    // its first
+  std::string marks = {};  // [column] 'm': the letter is masked; as far as there are any
 };
 
 inline bool is_small(char letter) { return letter >= 'a' && letter <= 'z'; }
@@ -44,7 +45,8 @@ void add_letters(
 // Residues are the columns in which the first row has a letter, but for those that are masked: in
 // `marks` there is a character for each column ("": none), an 'm' for those.  Throws naming the
 // line: rows that are empty or of unequal length, a first row without letters, or with masked ones
-// alone; rows of nucleotides, unless they are surely a protein's.
+// alone; rows without a letter that counts; rows of nucleotides, unless they are surely a
+// protein's.
 Alignment alignment_of(
     const std::vector<AlignmentRow>& rows,
     SmallLetters small,

@@ -33,12 +33,20 @@ void put_features(std::int32_t seen, double deleted, std::int32_t first, double*
 struct Rows {
   std::vector<std::int8_t> letters;     // [row][residue]
   std::vector<std::int32_t> deletions;  // [row][residue]
+  std::vector<std::int8_t> counts;      // [row][residue] 1, or 0; empty: all count
 
-  void add(const std::vector<std::int32_t>& of, const std::vector<std::int32_t>& deleted) {
+  void add(
+      const std::vector<std::int32_t>& of,
+      const std::vector<std::int32_t>& deleted,
+      const std::vector<std::int8_t>& counted) {
+    counts.insert(counts.end(), counted.begin(), counted.end());
     for (const std::int32_t letter : of) {
       letters.push_back(static_cast<std::int8_t>(letter));
     }
     deletions.insert(deletions.end(), deleted.begin(), deleted.end());
+  }
+  [[nodiscard]] bool count(std::size_t letter) const {
+    return counts.empty() || counts[letter] != 0;
   }
 };
 
@@ -68,7 +76,7 @@ struct SeenAlignment {
 };
 
 // Each of the others goes to the row with which it agrees most often, the first of them, but for
-// gaps and masked letters (Jumper et al. 2021, supplement 1.2.7).
+// gaps, letters to predict and those that do not count (Jumper et al. 2021, supplement 1.2.7).
 void SeenAlignment::find_clusters() {
   const std::int64_t rows = std::ssize(msa.letters) / residues;
   clusters.resize(idx(rows));
@@ -80,7 +88,10 @@ void SeenAlignment::find_clusters() {
       const std::int8_t* const of_row = msa.letters.data() + row * residues;
       std::int32_t agreeing = 0;
       for (std::int64_t j = 0; j < residues; ++j) {
-        agreeing += of_row[j] == of_other[j] && of_row[j] < kKnown ? 1 : 0;
+        const bool agree = of_row[j] == of_other[j] && of_row[j] < kKnown &&
+                           msa.count(idx(row * residues + j)) &&
+                           others.count(idx(other * residues + j));
+        agreeing += agree ? 1 : 0;
       }
       if (agreeing > best) {
         best = agreeing;
@@ -103,11 +114,16 @@ void SeenAlignment::put_openfold(std::int64_t i, std::int64_t j, double* feature
   letter[kMsaClasses + 1] = shown(deleted);
   double* const profile = letter + kMsaClasses + 2;
   const std::vector<std::int64_t>& cluster = clusters[idx(i)];
-  const double one = 1 / static_cast<double>(1 + std::ssize(cluster));
+  const auto counted = std::ranges::count_if(
+      cluster, [&](std::int64_t other) { return others.count(idx(other * residues + j)); });
+  const double one = 1 / static_cast<double>(1 + counted);
   double mean = deleted * one;
   profile[msa.letters[at]] = one;
   for (const std::int64_t other : cluster) {
     const auto there = idx(other * residues + j);
+    if (!others.count(there)) {
+      continue;
+    }
     profile[others.letters[there]] += one;
     mean += others.deletions[there] * one;
   }
@@ -182,6 +198,15 @@ std::vector<std::int64_t> order_of(std::int64_t rows, std::int64_t msa, Draw& dr
   return order;
 }
 
+// [rows, residues, 1] Which letters count, of the first rows.
+at::Tensor mask_of(const Rows& of, std::int64_t rows, std::int64_t residues) {
+  const at::Tensor mask = at::ones({rows, residues, 1}, at::kChar);
+  if (!of.counts.empty()) {
+    std::copy_n(of.counts.begin(), mask.numel(), mask.mutable_data_ptr<std::int8_t>());
+  }
+  return mask;
+}
+
 }  // namespace
 
 Sample sample_of(const Alignment& alignment, Draw draw) {
@@ -198,6 +223,13 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
   Sample sample;
   sample.labels.reserve(idx(s * r));
   const std::vector<std::int64_t> order = order_of(all, s, draw);
+  const auto counts = [&](std::int64_t row, std::int64_t j) {
+    return alignment.counts.empty() || alignment.counts[idx(row)][idx(j)] != 0;
+  };
+  // [residue] Of a row; empty: all
+  const auto counts_of = [&](std::size_t row) {
+    return alignment.counts.empty() ? std::vector<std::int8_t>{} : alignment.counts[row];
+  };
   for (std::int64_t i = 0; i < s; ++i) {
     const auto row = idx(order[idx(i)]);
     std::vector<std::int32_t> seen_letters;
@@ -207,25 +239,32 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
       const bool predicted = draw.uniform() < kPredicted;
       if (predicted) {
         const double how = draw.uniform();
-        seen = how < 0.7   ? kMasked
-               : how < 0.8 ? static_cast<std::int32_t>(draw.below(kAcids))
-               : how < 0.9 ? alignment.letters[idx(draw.below(all))][idx(j)]
-                           : truth;
+        if (how < 0.7) {
+          seen = kMasked;
+        } else if (how < 0.8) {
+          seen = static_cast<std::int32_t>(draw.below(kAcids));
+        } else if (how < 0.9) {
+          const std::int64_t other = draw.below(all);
+          seen = counts(other, j) ? alignment.letters[idx(other)][idx(j)] : truth;
+        }
       }
-      sample.labels.push_back(predicted ? truth : -1);
+      sample.labels.push_back(predicted && counts(order[idx(i)], j) ? truth : -1);
       seen_letters.push_back(seen);
     }
-    made->msa.add(seen_letters, alignment.deletions[row]);
+    made->msa.add(seen_letters, alignment.deletions[row], counts_of(row));
   }
   for (std::int64_t i = s; i < all; ++i) {
     const auto row = idx(order[idx(i)]);
-    made->others.add(alignment.letters[row], alignment.deletions[row]);
+    made->others.add(alignment.letters[row], alignment.deletions[row], counts_of(row));
   }
   if (made->openfold) {
     made->find_clusters();
   }
-  if (alignment.extra > 0 && s == all) {  // none is left: the first once more
-    made->others.add(alignment.letters.front(), alignment.deletions.front());
+  if (alignment.extra > 0 && s == all) {  // none is left: the first once more, or one that is none
+    made->others.add(
+        alignment.letters.front(),
+        alignment.deletions.front(),
+        std::vector<std::int8_t>(alignment.masks ? idx(r) : 0, 0));
   }
   const std::shared_ptr<const SeenAlignment> seen = std::move(made);
   sample.inputs["msa"] = SampleInput(
@@ -239,6 +278,12 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
         [seen](std::span<const Piece> held, const at::Tensor& piece) {
           seen->put_extra(held, piece);
         });
+  }
+  if (alignment.masks) {
+    sample.inputs["msa_mask"] = mask_of(seen->msa, s, r);
+    if (alignment.extra > 0) {
+      sample.inputs["extra_msa_mask"] = mask_of(seen->others, alignment.extra, r);
+    }
   }
   sample.inputs["pair"] = SampleInput(
       {r, r, seen->features_of_pair()},

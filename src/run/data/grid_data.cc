@@ -91,6 +91,9 @@ std::string SampleFile::fingerprint() const {
         add(hash, alignment.deletions[row]);
       }
       add(hash, alignment.places);
+      for (const std::vector<std::int8_t>& row : alignment.counts) {
+        hash.add({reinterpret_cast<const char*>(row.data()), row.size()});
+      }
     }
   }
   return hash.hex();
@@ -357,12 +360,26 @@ MaskedResidues masked_residues(const std::string& name) {
   throw std::invalid_argument("masked residues: '" + name + "' is not none, marked or unknown");
 }
 
+MaskedLetters masked_letters(const std::string& name) {
+  if (name == "none") {
+    return MaskedLetters::none;
+  }
+  if (name == "marked") {
+    return MaskedLetters::marked;
+  }
+  if (name == "ends") {
+    return MaskedLetters::ends;
+  }
+  throw std::invalid_argument("masked letters: '" + name + "' is not none, marked or ends");
+}
+
 SampleFile read_alignments(
     const std::filesystem::path& file, bool openfold, const AlignmentReading& reading) {
   std::vector<Alignment> alignments = read_alignment_file(file, reading);
   BatchSizes sizes;
   for (Alignment& alignment : alignments) {
     alignment.openfold = openfold;
+    alignment.masks = reading.masks;
     const auto all = std::ssize(alignment.letters);
     const auto r = std::ssize(alignment.letters.front());
     alignment.msa = reading.sequences > 0 ? std::min(all, reading.sequences) : all;
@@ -462,6 +479,12 @@ GridData read_grid_data(
     const Model& model,
     const AlignmentReading& reading) {
   std::vector<SampleFile> files;
+  const bool masks = model.family != "stdit" && evoformer_shape(model).msa_mask;
+  if (reading.letters != MaskedLetters::none && !masks) {
+    throw std::invalid_argument(
+        "data.masked_letters: the model takes no masks of letters, so that masked letters would "
+        "count; write msa_mask = true into its configuration, or leave data.masked_letters out");
+  }
   for (const std::filesystem::path& file : files_of(paths)) {
     if (model.family == "stdit") {
       files.push_back(read_frames(file, stdit_shape(model)));
@@ -469,6 +492,7 @@ GridData read_grid_data(
     }
     const EvoformerShape shape = evoformer_shape(model);
     AlignmentReading of_model = reading;
+    of_model.masks = masks;
     if (shape.extra_blocks == 0 && reading.extra_sequences > 0) {
       throw std::invalid_argument(
           "data.extra_sequences: the model has no stack for extra sequences (no_extra_blocks); "

@@ -81,7 +81,8 @@ class GridData {
 // By the model: read_frames() or read_alignments() of each file; of a folder all files in it, in
 // the order of their names, but for hidden ones.  Throws std::runtime_error, too, for a file that
 // is named twice, a folder without files and what is neither; std::invalid_argument where extra
-// sequences are asked for of a model without a stack for them.
+// sequences are asked for of a model without a stack for them, or masked letters of one without
+// masks.
 GridData read_grid_data(
     const std::vector<std::filesystem::path>& paths,
     const Model& model,
@@ -106,7 +107,10 @@ SampleFile read_frames(const std::filesystem::path& file, const StditShape& shap
 //
 // Of more sequences than reading.sequences the first and others that are drawn are the MSA, and of
 // the rest so many as reading.extra_sequences, drawn too, are extra sequences.  Of none a model
-// with a stack for them gets the first one again.
+// with a stack for them gets the first one again; one with masks a row of which no letter counts,
+// as OpenFold pads.
+//
+// Masked letters are not predicted.  They count for no cluster, neither in agreement nor in means.
 //
 // Features for OpenFold's embeddings (`openfold`) are of one chain, without breaks.  Each sequence
 // of the MSA is a cluster of itself and of those of the rest that agree with it in most letters,

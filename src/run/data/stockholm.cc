@@ -3,7 +3,8 @@
 // Words.  A *block* is lines of rows up to an empty line; a row is what its name has in all blocks
 // of the alignment.  *Markup* is a line that begins with "#="; that of columns (#=GC, #=GR) has a
 // character for each column of its block.  Every block has every row once, all equally long.
-// Columns that "#=GC MM" marks by an m are masked (HMMER's model mask).
+// Columns that "#=GC MM" marks by an m are masked (HMMER's model mask); so are letters of a
+// sequence that "#=GR name MM" marks likewise, where they are asked for.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -209,10 +210,36 @@ class StockholmReader {
         masked_.resize(all_columns_, '.');  // of blocks that have no such line
         masked_.replace(all_columns_ - columns_, columns_, markup.characters);
       }
+      mark_letters(markup);
     }
     blocks_ += block_.empty() ? 0 : 1;
     block_.clear();
     markup_.clear();
+  }
+
+  // Of a row, which comes before or behind its markup in the block.
+  void mark_letters(const Markup& markup) {
+    constexpr std::string_view kOfRow = "#=GR ";
+    constexpr std::string_view kMask = " MM";
+    const std::string& name = markup.name;
+    if (reading_.letters == MaskedLetters::none || !name.starts_with(kOfRow) ||
+        !name.ends_with(kMask)) {
+      return;
+    }
+    const std::string of = name.substr(kOfRow.size(), name.size() - kOfRow.size() - kMask.size());
+    const auto place = place_.find(of);
+    if (place == place_.end()) {
+      refuse_line(
+          file_,
+          markup.line.number,
+          fmt::format(
+              "'{}' marks letters of '{}', and no row is called so: name a row, or remove the line",
+              name,
+              of));
+    }
+    std::string& marks = rows_[place->second].marks;
+    marks.resize(all_columns_, '.');  // of blocks that have no such line
+    marks.replace(all_columns_ - columns_, columns_, markup.characters);
   }
 
   const std::filesystem::path& file_;

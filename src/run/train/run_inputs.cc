@@ -222,6 +222,7 @@ Dataset data_at(
   const AlignmentReading alignments{
       .surely_protein = config.data.protein,
       .masked = masked_residues(config.data.masked_residues),
+      .letters = masked_letters(config.data.masked_letters),
       .sequences = config.data.sequences,
       .extra_sequences = config.data.extra_sequences};
   return Dataset(reading(
