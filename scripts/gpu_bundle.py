@@ -34,12 +34,12 @@ OURS = {"libfmt.so.9", "libtomlplusplus.so.3", "libpng16.so.16", "libz.so.1"}
 # What a build takes beside torch, a CUDA toolkit, g++, CMake and ninja, as Debian has it.
 PACKAGES = ["nlohmann-json3-dev", "libtomlplusplus-dev", "libtomlplusplus3", "libcli11-dev",
             "libfmt-dev", "libfmt9", "libxxhash-dev", "libeigen3-dev", "libpng-dev", "libpng16-16",
-            "zlib1g-dev", "zlib1g", "libgloo-dev", "libgtest-dev", "libgmock-dev", "librapidcheck-dev"]
+            "zlib1g-dev", "zlib1g", "libsodium-dev", "libgloo-dev", "libgtest-dev", "libgmock-dev", "librapidcheck-dev"]
 KEPT = re.compile(
     r"/usr/(share/doc/[^/]+/copyright|include/(?!eigen3/unsupported)"
     r"|lib/x86_64-linux-gnu/cmake/|share/cmake/|share/eigen3/cmake/"
     r"|lib/x86_64-linux-gnu/lib(fmt|tomlplusplus|png16|png|z)\.so"
-    r"|lib/x86_64-linux-gnu/lib(gtest|gtest_main|gmock|gmock_main|rapidcheck)\.a)")
+    r"|lib/x86_64-linux-gnu/lib(gtest|gtest_main|gmock|gmock_main|rapidcheck|sodium)\.a)")
 SOURCES = ["CMakeLists.txt", "CMakePresets.json", "LICENSE", "cmake", "configs/models", "include", "src",
            "lab", "examples", "tests"]
 

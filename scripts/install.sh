@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.."
 packages=(
   g++ make cmake ninja-build ccache mold python3 python3-pip unzip
   nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libxxhash-dev libeigen3-dev
-  libpng-dev zlib1g-dev
+  libpng-dev zlib1g-dev libsodium-dev
   python3-dev  # the Python package; a build does without
   libgloo-dev  # the headers alone: libtorch has Gloo inside
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
@@ -85,6 +85,7 @@ xxhash.h libxxhash-dev
 Eigen/Core libeigen3-dev
 png.h libpng-dev
 zlib.h zlib1g-dev
+sodium.h libsodium-dev
 gloo/context.h libgloo-dev
 gtest/gtest.h libgtest-dev
 gmock/gmock.h libgmock-dev

@@ -282,7 +282,7 @@ int run_switching(const SwitchingOptions& options, const Common& common) {
   }
   loaded.config.parallel.batch_planner = batch_planner_of(options, loaded);
   return on_backend(
-      backend_options(loaded.config),
+      backend_options(loaded.config, options.run),
       given_by(loaded),
       [&](const std::shared_ptr<Backend>& backend) {
         return measured_on(backend, loaded.config, options, common);

@@ -17,6 +17,7 @@
 #include "src/cli/version.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/comm/gloo/backend.h"
+#include "src/run/comm/rendezvous/secret.h"
 #include "src/run/device/device.h"
 
 namespace paradyse::cli {
@@ -62,6 +63,7 @@ GlooOptions gloo_options(const BackendOptions& options, const Membership& member
       .host = member.host,
       .port = member.port,
       .kept_elsewhere = member.kept_elsewhere,
+      .secret = run_secret(options.secret_file),
       .attempt = member.attempt,
       .interface = options.interface,
       .deadline = local_options(options.deadline_seconds).deadline,
@@ -69,6 +71,13 @@ GlooOptions gloo_options(const BackendOptions& options, const Membership& member
   if (!options.rendezvous.empty()) {
     parse_rendezvous(options.rendezvous, gloo.host, gloo.port);
     gloo.kept_elsewhere = false;  // the launcher's own is somewhere else
+  } else if (member.agent) {
+    gloo.agent_host = member.host;
+    gloo.agent_port = member.port;
+  }
+  // The launcher named this machine's address; no other process needs to reach it.
+  if (options.rendezvous.empty() && member.one_machine && gloo.secret.empty()) {
+    gloo.host = "127.0.0.1";
   }
   if (gloo.host.empty()) {
     throw std::invalid_argument(
@@ -99,6 +108,7 @@ void add_backend_options(Command& command, BackendOptions& options) {
           options.rendezvous,
           "Address on rank 0's machine where the gloo processes meet (default: the launcher's)")
       ->option_text("HOST[:PORT]");
+  add_secret_option(command, options.secret_file);
   command
       .add_option(
           "--interface",
@@ -113,6 +123,17 @@ void add_backend_options(Command& command, BackendOptions& options) {
           "Longest wait for another rank in seconds; after it all ranks end with an error")
       ->check(seconds())
       ->capture_default_str();
+}
+
+void add_secret_option(Command& command, std::string& secret_file) {
+  command
+      .add_option(
+          "--secret-file",
+          secret_file,
+          "File of mode 600 with the run's secret, alike for all gloo processes; where they are on "
+          "several machines they need one (default: PARADYSE_SECRET, or the file that "
+          "PARADYSE_SECRET_FILE names)")
+      ->option_text("FILE");
 }
 
 void add_device_option(Command& command, BackendOptions& options) {
@@ -155,6 +176,7 @@ constexpr std::array kMayDiffer = {
     "--trace",
     "--backend",
     "--rendezvous",
+    "--secret-file",
     "--interface",
     "--timeout"};
 
@@ -193,7 +215,9 @@ void tell_other_ranks(const CLI::App& command, const Failure& failure, int argc,
   }
   BackendOptions options;  // as far as the command line says: it may be what is wrong
   const std::map<std::string_view, std::string*> wanted = {
-      {"--backend", &options.backend}, {"--rendezvous", &options.rendezvous}};
+      {"--backend", &options.backend},
+      {"--rendezvous", &options.rendezvous},
+      {"--secret-file", &options.secret_file}};
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     const std::size_t equals = word.find('=');
@@ -260,6 +284,30 @@ int on_backend(
     }
     return failure.code;
   }
+}
+
+std::string run_secret(const std::string& secret_file) {
+  constexpr const char* kText = "PARADYSE_SECRET";
+  constexpr const char* kFile = "PARADYSE_SECRET_FILE";
+  if (!secret_file.empty()) {
+    return rendezvous::secret_in(secret_file);
+  }
+  const char* const text = std::getenv(kText);
+  const char* const file = std::getenv(kFile);
+  if (text != nullptr && file != nullptr) {
+    throw std::invalid_argument(fmt::format(
+        "environment: both {} and {} are set, and either gives the run's secret; unset one",
+        kText,
+        kFile));
+  }
+  if (file != nullptr) {
+    return rendezvous::secret_in(file);
+  }
+  if (text == nullptr) {
+    return "";
+  }
+  rendezvous::expect_secret(text, fmt::format("environment: {}", kText));
+  return text;
 }
 
 void parse_rendezvous(const std::string& text, std::string& host, int& port) {

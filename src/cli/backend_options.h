@@ -17,11 +17,13 @@ struct BackendOptions {
   std::string backend = "auto";
   std::string device = "cpu";    // or "cuda"
   std::string rendezvous;        // "": what the launcher says
+  std::string secret_file;       // "": PARADYSE_SECRET, or the file that PARADYSE_SECRET_FILE names
   std::string interface;         // "": GLOO_SOCKET_IFNAME, or the one that leads to the rendezvous
   double deadline_seconds = 60;  // of a wait for another rank
 };
 
 void add_backend_options(Command& command, BackendOptions& options);
+void add_secret_option(Command& command, std::string& secret_file);
 // For commands that compute.
 void add_device_option(Command& command, BackendOptions& options);
 
@@ -47,6 +49,10 @@ int on_backend(
 // Where this process is one of several, `command` has ranks and on_backend() was not come to: tells
 // the others, which wait for this rank, what went wrong here.
 void tell_other_ranks(const CLI::App& command, const Failure& failure, int argc, char** argv);
+
+// The secret of this run: that of the file, where one is named, else of the environment; "" where
+// neither says one.  Throws std::invalid_argument for one that cannot be taken.
+std::string run_secret(const std::string& secret_file);
 
 // "HOST", "HOST:PORT" or "[ADDRESS]:PORT"; a port that is not there leaves `port` as it is.  Throws
 // std::invalid_argument.

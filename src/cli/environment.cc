@@ -58,7 +58,9 @@ std::optional<Membership> membership(const Variables& variable) {
   Membership m;
   if (has("RANK") && has("WORLD_SIZE")) {
     m = of("torchrun", "RANK", "WORLD_SIZE");
-    m.kept_elsewhere = text(variable, "TORCHELASTIC_USE_AGENT_STORE") == "True";
+    m.kept_elsewhere = text(variable, kLaunched) == "True";
+    m.agent = !m.kept_elsewhere && text(variable, "TORCHELASTIC_USE_AGENT_STORE") == "True";
+    m.one_machine = m.agent && text(variable, "LOCAL_WORLD_SIZE") == text(variable, "WORLD_SIZE");
     m.attempt = text(variable, "TORCHELASTIC_RESTART_COUNT");
   } else if (has("OMPI_COMM_WORLD_RANK") && has("OMPI_COMM_WORLD_SIZE")) {
     m = of("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
@@ -73,6 +75,9 @@ std::optional<Membership> membership(const Variables& variable) {
     if (m.host.empty()) {
       m.host = text(variable, "SLURM_LAUNCH_NODE_IPADDR");
     }
+    m.one_machine =
+        text(variable, has("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES") ==
+        "1";
     if (has("SLURM_JOB_ID")) {  // jobs that share a node
       m.port = 20000 + number(variable, "SLURM_JOB_ID", 1 << 30) % 10000;
     }
@@ -86,6 +91,7 @@ std::optional<Membership> membership(const Variables& variable) {
   }
   if (has("MASTER_ADDR")) {
     m.host = text(variable, "MASTER_ADDR");
+    m.one_machine = m.one_machine && m.agent;  // else a user said where to meet
   }
   if (has("MASTER_PORT")) {
     m.port = number(variable, "MASTER_PORT", kMostPort);

@@ -7,13 +7,18 @@
 
 namespace paradyse::cli {
 
+// "True": `paradyse launch` keeps the rendezvous.
+inline constexpr const char* kLaunched = "PARADYSE_LAUNCHED";
+
 struct Membership {
   std::string launcher;  // "torchrun", "SLURM", "mpirun": for messages
   int rank = 0;
   int size = 1;
   std::string host;             // where rank 0's process keeps the rendezvous; "": not said
   int port = 29500;             // torchrun's own default
-  bool kept_elsewhere = false;  // the rendezvous is the launcher's
+  bool kept_elsewhere = false;  // the rendezvous is kept by `paradyse launch`
+  bool agent = false;           // at host and port torchrun keeps a store of its own
+  bool one_machine = false;     // the launcher says that all processes are on this one
   std::string attempt;          // of a job that the launcher restarts
 };
 

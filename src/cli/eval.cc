@@ -90,7 +90,7 @@ int run_eval(const EvalOptions& options, const Common& common) {
     return kOk;
   }
   return on_backend(
-      backend_options(config.config),
+      backend_options(config.config, options.run),
       given_by(config),
       [&](const std::shared_ptr<Backend>& backend) {
         return eval_on(*backend, config, options.per_document, common);

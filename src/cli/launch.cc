@@ -16,7 +16,10 @@
 #include "paradyse/run/backend.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
+#include "src/cli/environment.h"
 #include "src/cli/tell.h"
+#include "src/run/comm/rendezvous/address.h"
+#include "src/run/comm/rendezvous/secret.h"
 
 extern "C" char** environ;
 
@@ -29,6 +32,7 @@ struct LaunchOptions {
   int node = 0;
   int restarts = 0;
   std::string rendezvous;
+  std::string secret_file;
   std::string interface;
   std::vector<std::string> command;
 };
@@ -69,14 +73,20 @@ class SignalsWait {
   sigset_t before_{};
 };
 
-// This environment with `changes` over it.
+// Of the run, and what else of the environment says where one is.
+constexpr const char* kSecret = "PARADYSE_SECRET";
+constexpr const char* kSecretFile = "PARADYSE_SECRET_FILE";
+
+// This environment with `changes` over it; the secret is said once.
 std::vector<std::string> environment(
     const std::vector<std::pair<std::string, std::string>>& changes) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string name = std::string(*variable).substr(0, std::strcspn(*variable, "="));
-    const bool changed = std::any_of(
-        changes.begin(), changes.end(), [&](const auto& change) { return change.first == name; });
+    const bool changed =
+        name == kSecretFile || std::any_of(changes.begin(), changes.end(), [&](const auto& change) {
+          return change.first == name;
+        });
     if (!changed) {
       variables.emplace_back(*variable);
     }
@@ -138,7 +148,7 @@ class Ranks {
     }
   }
 
-  void start_all(const std::string& host, int port) {
+  void start_all(const std::string& host, int port, const std::string& secret) {
     for (int i = 0; i < options_.processes; ++i) {
       std::vector<std::string> arguments = {"paradyse"};
       arguments.insert(arguments.end(), options_.command.begin(), options_.command.end());
@@ -149,8 +159,11 @@ class Ranks {
           {"LOCAL_WORLD_SIZE", std::to_string(options_.processes)},
           {"MASTER_ADDR", host},
           {"MASTER_PORT", std::to_string(port)},
-          {"TORCHELASTIC_USE_AGENT_STORE", "True"}};  // the rendezvous is the launcher's
-      if (attempt_ > 0) {                             // ranks of another attempt do not meet these
+          {kLaunched, "True"}};  // the rendezvous is the launcher's
+      if (!secret.empty()) {
+        changes.emplace_back(kSecret, secret);
+      }
+      if (attempt_ > 0) {  // ranks of another attempt do not meet these
         changes.emplace_back("TORCHELASTIC_RESTART_COUNT", std::to_string(attempt_));
       }
       if (!options_.interface.empty()) {
@@ -250,10 +263,11 @@ void expect_resuming(const LaunchOptions& options) {
 }
 
 // Until the command is through, or was interrupted, or no restart is left or will help.
-int run_attempts(const LaunchOptions& options, const std::string& host, int port) {
+int run_attempts(
+    const LaunchOptions& options, const std::string& host, int port, const std::string& secret) {
   for (int attempt = 0;; ++attempt) {
     Ranks ranks(options, attempt);
-    ranks.start_all(host, port);
+    ranks.start_all(host, port, secret);
     const int code = ranks.wait_all();
     if (code == kOk || code == kUsage || ranks.interrupted() || attempt == options.restarts) {
       return code;
@@ -283,25 +297,32 @@ int run_launch(const LaunchOptions& options, const Common& /*common*/) {
   if (!options.rendezvous.empty()) {
     parse_rendezvous(options.rendezvous, host, port);
   }
-  std::unique_ptr<Rendezvous> rendezvous;
+  std::string secret = run_secret(options.secret_file);
+  if (secret.empty() && options.nodes == 1) {
+    secret = rendezvous::made_secret();
+  }
+  if (secret.empty() && !rendezvous::is_loopback(host)) {
+    throw std::invalid_argument(
+        "launch: " + rendezvous::without_secret(rendezvous::endpoint(host, port)));
+  }
+  std::unique_ptr<Rendezvous> kept;
   if (options.node == 0) {
     try {
-      rendezvous = serve_rendezvous(host, port);
+      kept = serve_rendezvous(host, port, secret);
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(fmt::format(
-          "launch: the rendezvous at {}:{} cannot be opened: check that the address belongs to "
+          "launch: the rendezvous at {} cannot be opened: check that the address belongs to "
           "this machine and that the port is free; set another one with --rdzv-endpoint ({})",
-          host,
-          port,
+          rendezvous::endpoint(host, port),
           error.what()));
     }
-    port = rendezvous->port();
+    port = kept->port();
   }
   on_signals(ask_to_forward);
-  const int code = run_attempts(options, host, port);
+  const int code = run_attempts(options, host, port, secret);
   on_signals(SIG_DFL);
-  if (rendezvous != nullptr && options.nodes > 1) {
-    rendezvous->await_leaving(options.nodes * options.processes);
+  if (kept != nullptr && options.nodes > 1) {
+    kept->await_leaving(options.nodes * options.processes);
   }
   return code;
 }
@@ -337,6 +358,14 @@ void add_launch(CLI::App& app, Common& common) {
       "--rdzv-endpoint,--rdzv_endpoint,--rendezvous",
       options->rendezvous,
       "HOST[:PORT] of node 0, where all processes meet (default: this machine, any free port)");
+  command
+      ->add_option(
+          "--secret-file",
+          options->secret_file,
+          "File of mode 600 with the run's secret, the same on each machine (default: "
+          "PARADYSE_SECRET, or the file that PARADYSE_SECRET_FILE names; on one machine one is "
+          "made)")
+      ->option_text("FILE");
   command->add_option(
       "--interface",
       options->interface,

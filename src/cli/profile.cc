@@ -214,7 +214,7 @@ int run_profile(const ProfileOptions& options, const Common& common) {
     expect_writable("output.folder", (folder / "costs" / "profile").string(), true);
   }
   return on_backend(
-      backend_options(loaded.config),
+      backend_options(loaded.config, options.run),
       given_by(loaded),
       [&](const std::shared_ptr<Backend>& backend) {
         return profile_on(backend, with_budget(loaded.config, *backend), options, common);

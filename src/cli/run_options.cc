@@ -61,13 +61,15 @@ void add_run_options(Command& command, RunOptions& options) {
       "--device", options.device, "cpu or cuda: short for --set parallel.device=...");
   command.add_option("--rendezvous", options.rendezvous, "Short for --set parallel.rendezvous=...");
   command.add_option("--interface", options.interface, "Short for --set parallel.interface=...");
+  add_secret_option(command, options.secret_file);
 }
 
-BackendOptions backend_options(const RunConfig& config) {
+BackendOptions backend_options(const RunConfig& config, const RunOptions& options) {
   return {
       .backend = config.parallel.backend,
       .device = config.parallel.device,
       .rendezvous = config.parallel.rendezvous,
+      .secret_file = options.secret_file,
       .interface = config.parallel.interface,
       .deadline_seconds = config.parallel.timeout_seconds};
 }
@@ -139,7 +141,8 @@ LoadedConfig with_processes(
   const auto ranks = std::ranges::find(loaded.entries, "parallel.ranks", &ConfigEntry::key);
   const bool asked = ranks->origin == "--set";
   const auto number = static_cast<int>(loaded.config.parallel.ranks);
-  const int processes = ranks_of(backend_options(loaded.config), asked ? number : 0, number);
+  const int processes =
+      ranks_of(backend_options(loaded.config, RunOptions()), asked ? number : 0, number);
   if (processes != number) {
     settings.push_back("parallel.ranks=" + std::to_string(processes));
     loaded = read(settings);
@@ -224,7 +227,7 @@ LoadedConfig load(const RunOptions& options) {
   });
   const bool given = ranks->origin != "default";
   const int asked = given ? static_cast<int>(loaded.config.parallel.ranks) : 0;
-  const int processes = ranks_of(backend_options(loaded.config), asked, 0);
+  const int processes = ranks_of(backend_options(loaded.config, options), asked, 0);
   if (processes > 0 && !given) {
     settings.push_back("parallel.ranks=" + std::to_string(processes));
     loaded = load_config(options.file, settings);

@@ -32,6 +32,8 @@ struct RunOptions {
   std::string device;
   std::string rendezvous;
   std::string interface;
+  // no key: it is of the machine and not of the run
+  std::string secret_file;
 };
 
 void add_run_options(Command& command, RunOptions& options);
@@ -43,7 +45,7 @@ LoadedConfig load(const RunOptions& options);
 // has a checkpoint.
 std::string resumed_run(const RunOptions& options, const RunConfig& config);
 
-BackendOptions backend_options(const RunConfig& config);
+BackendOptions backend_options(const RunConfig& config, const RunOptions& options);
 
 // As TOML with origins, or with --json {"key": {"value", "origin"}}.
 void print_config(const LoadedConfig& config, const Common& common);

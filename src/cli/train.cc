@@ -269,7 +269,7 @@ int run_train(const RunOptions& options, const Common& common) {
     return kOk;
   }
   return on_backend(
-      backend_options(config.config),
+      backend_options(config.config, options),
       given_by(config, options),
       [&](const std::shared_ptr<Backend>& backend) {
         return train_on(*backend, config, options, common);

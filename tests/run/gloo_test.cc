@@ -12,7 +12,9 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "paradyse/plan/plan.h"
@@ -22,7 +24,9 @@
 #include "paradyse/run/session.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/comm/gloo/backend.h"
+#include "src/run/comm/gloo/wire.h"
 #include "src/run/comm/observed.h"
+#include "src/run/comm/rendezvous/address.h"
 #include "tests/support/models.h"
 #include "tests/support/processes.h"
 #include "tests/support/random_plans.h"
@@ -218,7 +222,7 @@ TEST(Gloo, ALayerHasEveryRun) {
     }
     int runs = 0;
   };
-  const auto rendezvous = serve_rendezvous("127.0.0.1", 0);
+  const auto rendezvous = serve_rendezvous("127.0.0.1", 0, "");
   GlooOptions options;
   options.port = rendezvous->port();
   options.kept_elsewhere = true;
@@ -1035,6 +1039,152 @@ TEST(GlooRendezvous, BadNamesAreRefused) {
   options = {};
   options.rank = 3;
   EXPECT_THROW(gloo_backend(options), std::invalid_argument);
+}
+
+// --- strangers -----------------------------------------------------------------------------------
+
+TEST(GlooRendezvous, ASecondProcessOfARankIsTurnedAwayAndNamed) {
+  const auto rendezvous = serve_rendezvous("127.0.0.1", 0, "a secret of this run");
+  GlooOptions options;
+  options.port = rendezvous->port();
+  options.kept_elsewhere = true;
+  options.secret = "a secret of this run";
+  const auto first = gloo_backend(options);
+  try {
+    gloo_backend(options);
+    ADD_FAILURE() << "two processes are one rank";
+  } catch (const CommunicatorError& error) {
+    EXPECT_THAT(
+        error.what(),
+        AllOf(
+            HasSubstr("rank 0 is taken: process " + std::to_string(getpid())),
+            HasSubstr("SLURM_PROCID")));
+  }
+  first->run(1, [](Communicators&) {});  // and the first goes on
+  first->leave();
+}
+
+TEST(GlooRendezvous, AnotherSecretIsTurnedAwayAndTheOthersSayWhoIsMissing) {
+  repeatedly(
+      [](int) {
+        GlooOptions options = patient(milliseconds(1500));
+        options.secret = "a secret of this run";
+        return Processes(
+            3,
+            [](Backend&) {},
+            options,
+            nullptr,
+            [](int rank, GlooOptions& mine) {
+              mine.secret = rank == 1 ? "the secret of another run" : mine.secret;
+            });
+      },
+      [](int, const std::vector<Ended>& ended) {
+        for (const Ended& one : ended) {
+          EXPECT_EQ(one.code, 3);
+          EXPECT_LT(one.seconds, kSlackSeconds);
+        }
+        EXPECT_THAT(ended[1].message, HasSubstr("refuses this process's secret"));
+        for (const std::size_t r : {0U, 2U}) {
+          EXPECT_THAT(
+              ended[r].message, AllOf(HasSubstr("rank 1 of 3 did not come"), HasSubstr("secret")));
+        }
+      });
+}
+
+// Where this process listens.
+std::vector<int> listening_ports() {
+  std::vector<int> ports;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    socklen_t length = sizeof(listens);
+    sockaddr_in mine{};
+    socklen_t bytes = sizeof(mine);
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0 &&
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&mine), &bytes) == 0) {
+      EXPECT_EQ(ntohl(mine.sin_addr.s_addr), INADDR_LOOPBACK);  // the address that was chosen
+      ports.push_back(ntohs(mine.sin_port));
+    }
+  }
+  return ports;
+}
+
+// While ranks compute, each is its own stranger: connections to where it listens are refused, or
+// idle, or say what Gloo and c10d's store would listen to.
+TEST(GlooStrangers, EndNoRun) {
+  GlooOptions options = patient(milliseconds(60000));
+  options.secret = "a secret of this run";
+  const auto body = [](Backend& backend) {
+    backend.run(3, [&](Communicators& communicators) {
+      const auto sums = [&] {
+        for (int i = 0; i < 20; ++i) {
+          const at::Tensor x = at::ones({1000});
+          communicators.world().all_reduce(x, {.op = "tokens", .part = "attention"});
+          EXPECT_TRUE(at::equal(x, at::full({1000}, 3.0)));
+        }
+      };
+      sums();
+      const std::vector<int> ports = listening_ports();
+      EXPECT_EQ(ports.size(), backend.first_rank() == 0 ? 2U : 1U);  // Gloo's, and the rendezvous
+      std::vector<rendezvous::Socket> strangers;
+      int let_in = 0;
+      for (const int port : ports) {
+        const std::string words[] = {
+            std::string(16, '\0'),                   // Gloo's number of a connection
+            std::string("\x07\x01\x00\x00\x00", 5),  // a query of c10d's store
+            std::string(4000, 'x'),
+            ""};
+        for (int i = 0; i < 40; ++i) {
+          try {
+            const auto soon = std::chrono::steady_clock::now() + milliseconds(i == 0 ? 300 : 50);
+            strangers.push_back(rendezvous::connected("127.0.0.1", port, soon));
+            ++let_in;
+            const std::string& said = words[i % 4];
+            ::send(strangers.back().fd(), said.data(), said.size(), MSG_NOSIGNAL);
+          } catch (const rendezvous::Unreached&) {
+          }
+        }
+      }
+      // Nobody reaches Gloo's; all reach the rendezvous, which tells them nothing.
+      EXPECT_EQ(let_in, backend.first_rank() == 0 ? 40 : 0);
+      sums();
+      strangers.clear();
+      sums();
+    });
+  };
+  const auto ended = Processes(3, body, options).wait();
+  for (const Ended& one : ended) {
+    EXPECT_EQ(one.code, 0) << one.message;
+  }
+}
+
+// torchrun has a store of its own at the address that ranks are told.
+TEST(GlooRendezvous, IsFoundThroughTorchrunsStore) {
+  const auto body = [](Backend& backend) {
+    backend.run(3, [](Communicators& communicators) {
+      communicators.world().barrier({.op = "all", .part = ""});
+    });
+  };
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t agent = ::fork();  // before this process has threads
+  if (agent == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const auto [kept, port] = gloo::serve_agent();
+    if (::write(ends[1], &port, sizeof(port)) == sizeof(port)) {
+      ::pause();
+    }
+    ::_exit(0);
+  }
+  GlooOptions options = patient(milliseconds(20000));
+  ASSERT_EQ(::read(ends[0], &options.agent_port, sizeof(int)), static_cast<ssize_t>(sizeof(int)));
+  options.agent_host = "127.0.0.1";
+  options.secret = "a secret of this run";
+  const auto ended = Processes(3, body, options).wait();
+  for (const Ended& one : ended) {
+    EXPECT_EQ(one.code, 0) << one.message;
+  }
+  ::kill(agent, SIGKILL);
+  ::waitpid(agent, nullptr, 0);
 }
 
 }  // namespace

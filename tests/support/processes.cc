@@ -75,7 +75,8 @@ Processes::Processes(
     int ranks,
     const std::function<void(Backend& backend)>& body,
     GlooOptions options,
-    const std::function<bool(int rank)>& absent)
+    const std::function<bool(int rank)>& absent,
+    const std::function<void(int rank, GlooOptions& options)>& change)
     : begin_(Clock::now()), processes_(static_cast<std::size_t>(ranks)) {
   options.size = ranks;
   options.port = free_port();
@@ -98,6 +99,9 @@ Processes::Processes(
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       close(ends[0]);
       options.rank = static_cast<int>(r);
+      if (change) {
+        change(options.rank, options);
+      }
       be_rank(options, body, ends[1]);
     }
     close(ends[1]);

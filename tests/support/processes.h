@@ -21,12 +21,14 @@ struct Ended {
 // started while this process has one thread.
 class Processes {
  public:
-  // `options` gives deadline and patience; a rank for which absent(rank) holds never comes.
+  // `options` gives all but ranks and, unless there is an agent, the port; a rank for which
+  // absent(rank) holds never comes; `change` makes a rank's options its own.
   Processes(
       int ranks,
       const std::function<void(Backend& backend)>& body,
       GlooOptions options = {},
-      const std::function<bool(int rank)>& absent = nullptr);
+      const std::function<bool(int rank)>& absent = nullptr,
+      const std::function<void(int rank, GlooOptions& options)>& change = nullptr);
 
   // Until all are over; one that has stopped itself is killed once the others are.
   std::vector<Ended> wait();

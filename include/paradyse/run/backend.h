@@ -50,15 +50,24 @@ struct GlooOptions {
   std::string host = "127.0.0.1";
   int port = 29500;
   bool kept_elsewhere = false;  // the rendezvous: by a launcher, not by rank 0's process
-  std::string attempt;          // ranks of one attempt meet; a restart of a job is another
-  std::string interface;        // "": the one that leads to `host`
+  // Of the run, alike in all its processes, by which they know one another; "": none, and `host` is
+  // of the loopback interface.
+  std::string secret;
+  std::string attempt;    // ranks of one attempt meet; a restart of a job is another
+  std::string interface;  // "": the one that leads to `host`
+  // Where torchrun keeps a store of its own, in which rank 0 says at which port the rendezvous is;
+  // port 0: nowhere, and the rendezvous is at `port`.
+  std::string agent_host = {};
+  int agent_port = 0;
   std::chrono::milliseconds deadline = std::chrono::seconds(60);
   std::chrono::milliseconds patience = std::chrono::seconds(10);  // to reach the rendezvous, a peer
 };
 
 // This process as one rank of many.  Throws CommunicatorError, naming the address, when the
 // rendezvous or a peer is not reached within the patience, or naming the ranks that did not come
-// within the deadline; std::invalid_argument for an interface that is not there.
+// within the deadline, or the process that has this one's rank already; std::invalid_argument for
+// an interface that is not there, and for a rendezvous that other machines reach where there is no
+// secret.
 std::shared_ptr<Backend> gloo_backend(const GlooOptions& options);
 
 // As gloo_backend, each process with a GPU of its own: tensors on it go over NCCL, those of the
@@ -66,7 +75,8 @@ std::shared_ptr<Backend> gloo_backend(const GlooOptions& options);
 // without CUDA, and where this process has no GPU.
 std::shared_ptr<Backend> nccl_backend(const GlooOptions& options);
 
-// A rendezvous for others, on `port` (0: any that is free), as long as it lives.
+// A rendezvous for the ranks of a run that know its secret, at `host` alone and `port` (0: any that
+// is free), as long as it lives.  Throws as gloo_backend.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
@@ -75,6 +85,7 @@ class Rendezvous {
   // another machine may be through later than this one's.
   virtual void await_leaving(int ranks) = 0;
 };
-std::unique_ptr<Rendezvous> serve_rendezvous(const std::string& host, int port);
+std::unique_ptr<Rendezvous> serve_rendezvous(
+    const std::string& host, int port, const std::string& secret);
 
 }  // namespace paradyse

@@ -20,6 +20,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/xxh64.h"
+#include "src/run/comm/rendezvous/printable.h"
 #include "src/run/execute/gather.h"
 #include "src/run/memory/reading.h"
 #include "src/run/train/files.h"
@@ -196,7 +197,7 @@ std::string difference_of_ranks(const std::vector<Given>& mine, Communicator& wo
     }
     told = differences(of_ranks);
   }
-  return broadcast_text(told, "what differs", world);
+  return rendezvous::printable(broadcast_text(told, "what differs", world));
 }
 
 void expect_same_on_ranks(const std::vector<Given>& mine, int ranks, Backend& backend) {

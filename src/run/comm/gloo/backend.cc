@@ -15,8 +15,9 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/plan/index.h"
-#include "src/run/comm/gloo/address.h"
 #include "src/run/comm/gloo/communicator.h"
+#include "src/run/comm/gloo/meeting.h"
+#include "src/run/comm/rendezvous/address.h"
 
 namespace paradyse {
 namespace {
@@ -41,8 +42,6 @@ void await_leaving(gloo::Store& store, int ranks, milliseconds patience = kFarew
   } catch (const std::exception&) {  // it is gone already
   }
 }
-
-constexpr const char* kPrefix = "paradyse";
 
 bool is_bad_input(const std::exception& error) {
   return dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
@@ -75,17 +74,17 @@ class GlooBackend final : public Backend {
       const GlooOptions& options,
       std::string name = "gloo",
       const gloo::MakeLayer& make_layer = nullptr)
-      : options_(options),
-        name_(std::move(name)),
-        rendezvous_(gloo::endpoint(options.host, options.port)) {
+      : options_(options), name_(std::move(name)) {
     if (options.rank < 0 || options.rank >= options.size) {
       throw std::invalid_argument(
           fmt::format("gloo: rank {} of {} processes", options.rank, options.size));
     }
-    address_ = options.interface.empty() ? gloo::address_towards(options.host, options.port)
-                                         : gloo::address_of_interface(options.interface);
+    address_ = options.interface.empty() ? rendezvous::address_towards(options.host, options.port)
+                                         : rendezvous::address_of_interface(options.interface);
     wires_.resize(idx(options.size) + 1);
-    reach();
+    meeting_ = gloo::meet(options, options.patience);
+    store_ = meeting_.store;
+    rendezvous_ = rendezvous::endpoint(options.host, meeting_.port);
     watch_.emplace(
         store_,
         options.rank,
@@ -94,7 +93,7 @@ class GlooBackend final : public Backend {
         rendezvous_ +
             (options.kept_elsewhere ? "" : " (kept by rank 0, which is gone or stopped)"));
     try {
-      const gloo::Listener listener(address_);
+      const rendezvous::Listener listener(address_);
       store_->set(key("here", options.rank), fmt::format("{} {}", listener.port(), address_));
       await_all();
       try_peers();
@@ -169,29 +168,6 @@ class GlooBackend final : public Backend {
   }
 
  private:
-  [[nodiscard]] bool serves() const { return options_.rank == 0 && !options_.kept_elsewhere; }
-
-  void reach() {
-    try {
-      if (!serves()) {
-        gloo::await_listener(options_.host, options_.port, options_.patience);
-      }
-      store_ = serves() ? gloo::serve_store(options_.host, options_.port)
-                        : gloo::reach_store(options_.host, options_.port, options_.patience);
-      store_ = gloo::with_prefix(store_, kPrefix + options_.attempt);
-    } catch (const std::runtime_error& error) {
-      throw CommunicatorError(fmt::format(
-          "rank {} could not {} the rendezvous at {}{}: check the address (--rendezvous, or "
-          "MASTER_ADDR and MASTER_PORT), that the process that serves it is running, and that no "
-          "firewall blocks it ({})",
-          options_.rank,
-          serves() ? "open" : "reach",
-          rendezvous_,
-          serves() ? "" : fmt::format(" within {} s", seconds(options_.patience)),
-          error.what()));
-    }
-  }
-
   void await_all() {
     const auto end = Clock::now() + options_.deadline;
     std::vector<int> missing;
@@ -203,8 +179,7 @@ class GlooBackend final : public Backend {
       std::erase_if(missing, [&](int r) {
         const auto here = store_->get(key("here", r));
         if (here) {
-          const std::size_t space = here->find(' ');
-          peers_[r] = {here->substr(space + 1), std::stoi(here->substr(0, space))};
+          peers_[r] = gloo::place_in(*here, r);
         }
         return here.has_value();
       });
@@ -214,12 +189,13 @@ class GlooBackend final : public Backend {
       if (Clock::now() > end) {
         throw CommunicatorError(fmt::format(
             "rank{} {} of {} did not come to the rendezvous at {} within {} s: check that all "
-            "processes were started with the same address",
+            "processes were started with the same address and the same secret{}",
             missing.size() == 1 ? "" : "s",
             fmt::join(missing, ", "),
             options_.size,
             rendezvous_,
-            seconds(options_.deadline)));
+            seconds(options_.deadline),
+            gloo::loopback_by_name(options_)));
       }
       std::this_thread::sleep_for(kPause);
     }
@@ -230,7 +206,7 @@ class GlooBackend final : public Backend {
     for (const auto& [rank, place] : peers_) {
       const auto& [host, port] = place;
       try {
-        gloo::await_listener(host, port, options_.patience);
+        rendezvous::await_listener(host, port, options_.patience);
       } catch (const std::runtime_error& error) {
         throw CommunicatorError(fmt::format(
             "rank {} at {} could not reach rank {} at {} within {} s ({}): check for a firewall "
@@ -239,7 +215,7 @@ class GlooBackend final : public Backend {
             options_.rank,
             address_,
             rank,
-            gloo::endpoint(host, port),
+            rendezvous::endpoint(host, port),
             seconds(options_.patience),
             error.what()));
       }
@@ -264,14 +240,19 @@ class GlooBackend final : public Backend {
   gloo::Wire& connect(int ranks) {
     Connected& connected = wires_[idx(ranks)];
     connected.wire.reset();
+    const std::string name =
+        fmt::format("wire/{}/{}/{}", options_.attempt, ranks, connected.times++);
     // On a thread of its own: Gloo waits for a peer that is gone for longer than it is told.
     std::packaged_task<std::unique_ptr<gloo::Wire>()> task(
-        [store = gloo::with_prefix(store_, fmt::format("wire/{}/{}", ranks, connected.times++)),
+        [name = name,
+         store = rendezvous::with_prefix(store_, name),
+         key = rendezvous::root_key(options_.secret),
          rank = options_.rank,
          ranks,
          address = address_,
          patience = options_.patience] {
-          return gloo::connect_all(store, rank, ranks, address, patience);
+          return gloo::connect_all(
+              store, rank, ranks, address, {.key = key, .name = name}, patience);
         });
     auto connecting = task.get_future();
     std::thread(std::move(task)).detach();
@@ -280,7 +261,7 @@ class GlooBackend final : public Backend {
   }
 
   void linger() {
-    if (serves() && store_ != nullptr) {
+    if (meeting_.server != nullptr) {
       await_leaving(*store_, options_.size);
     }
   }
@@ -296,6 +277,7 @@ class GlooBackend final : public Backend {
   std::string name_;
   std::string address_;     // this process's
   std::string rendezvous_;  // for messages
+  gloo::Meeting meeting_;
   std::shared_ptr<gloo::Store> store_;
   std::optional<gloo::Watch> watch_;
   std::map<int, std::pair<std::string, int>> peers_;  // where they listen
@@ -306,14 +288,15 @@ class GlooBackend final : public Backend {
 
 class StoreRendezvous final : public Rendezvous {
  public:
-  StoreRendezvous(const std::string& host, int port) : store_(gloo::serve_store(host, port)) {}
-  int port() const override { return store_->port(); }
+  explicit StoreRendezvous(const GlooOptions& options)
+      : server_(gloo::serve(options, options.port)) {}
+  int port() const override { return server_->port(); }
   void await_leaving(int ranks) override {
-    paradyse::await_leaving(*gloo::with_prefix(store_, kPrefix), ranks);
+    paradyse::await_leaving(*gloo::of_attempt(server_->store(), ""), ranks);
   }
 
  private:
-  std::shared_ptr<gloo::Store> store_;
+  std::unique_ptr<rendezvous::Server> server_;
 };
 
 }  // namespace
@@ -329,34 +312,32 @@ std::shared_ptr<Backend> gloo::layered_backend(
 
 void gloo::tell_failure(
     const GlooOptions& options, const std::string& message, bool bad_input, milliseconds patience) {
-  const bool serves = options.rank == 0 && !options.kept_elsewhere;
   try {
-    if (!serves) {
-      await_listener(options.host, options.port, patience);
-    }
-    const std::shared_ptr<Store> store = with_prefix(
-        serves ? serve_store(options.host, options.port)
-               : reach_store(options.host, options.port, patience),
-        kPrefix + options.attempt);
+    const Meeting meeting = meet(options, patience);
     {
       Watch watch(
-          store,
+          meeting.store,
           options.rank,
           options.size,
           options.deadline,
-          endpoint(options.host, options.port));
+          rendezvous::endpoint(options.host, meeting.port));
       watch.fail(message, bad_input);
     }
-    if (serves) {
-      paradyse::await_leaving(*store, options.size, patience);
+    if (meeting.server != nullptr) {
+      paradyse::await_leaving(*meeting.store, options.size, patience);
     }
   } catch (const std::exception&) {  // what is wrong is told here all the same
     return;
   }
 }
 
-std::unique_ptr<Rendezvous> serve_rendezvous(const std::string& host, int port) {
-  return std::make_unique<StoreRendezvous>(host, port);
+std::unique_ptr<Rendezvous> serve_rendezvous(
+    const std::string& host, int port, const std::string& secret) {
+  GlooOptions options;
+  options.host = host;
+  options.port = port;
+  options.secret = secret;
+  return std::make_unique<StoreRendezvous>(options);
 }
 
 }  // namespace paradyse

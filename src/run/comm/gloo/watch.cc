@@ -9,18 +9,17 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/communicator.h"
-#include "src/plan/base/json_text.h"
+#include "src/run/comm/rendezvous/printable.h"
 
 namespace paradyse::gloo {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using rendezvous::printable;
 using std::chrono::milliseconds;
-using Json = nlohmann::json;
 
 constexpr milliseconds kPatience{1500};  // for word from the store, once something is wrong
 constexpr milliseconds kMeetingTick{20};
@@ -90,7 +89,8 @@ struct Watch::Shared {
       failed = true;
       found_here = here;
       bad_input = why.starts_with(kBadInput);
-      reason = why.substr(bad_input ? 1 : 0);
+      const std::string said = why.substr(bad_input ? 1 : 0);
+      reason = here ? said : printable(said);
     }
     if (message != nullptr) {
       message->abort();
@@ -105,7 +105,7 @@ struct Watch::Shared {
     }
     ask_interruption.reset();
     if (!interruption) {
-      interruption = why;
+      interruption = printable(why);
     }
     if (message != nullptr) {
       message->abort();
@@ -137,7 +137,7 @@ struct Watch::Shared {
     std::string now;  // the epoch
     bool interrupted = false;
     std::optional<Assembly> met;
-    Json state;
+    std::string state;
     bool look = false;
     {
       const std::lock_guard lock(mutex);
@@ -147,14 +147,8 @@ struct Watch::Shared {
       interrupted = interruption.has_value();
       met = meeting;
       hurry = false;
-      state["beat"] = ++beat;
-      if (wait) {
-        state["for"] = wait->rank;
-        state["where"] = wait->where;
-        state["what"] = wait->what;
-        look = Clock::now() - since > tick;
-      }
-      look = look || leaving || met.has_value();
+      state = state_text(++beat, wait);
+      look = (wait && Clock::now() - since > tick) || leaving || met.has_value();
     }
     if (asked) {
       const std::string first = store->set_once("failed", *asked);
@@ -163,7 +157,7 @@ struct Watch::Shared {
       note_failure(first, first == *asked);
       return;
     }
-    store->set(key("state", rank), state.dump());
+    store->set(key("state", rank), state);
     if (const auto first = store->get("failed")) {
       const std::lock_guard lock(mutex);
       told = true;
@@ -241,17 +235,7 @@ struct Watch::Shared {
       sight.text = states[r];
       sight.changed = Clock::now();
       sight.wait.reset();
-      const Json state = json_in(states[r]);
-      if (state.contains("for")) {
-        sight.wait = Wait{state.at("for"), state.at("where"), state.at("what")};
-        if (sight.wait->rank < 0 || sight.wait->rank >= size) {
-          throw std::runtime_error(fmt::format(
-              "rank {} is said to wait for rank {} of {}: another program writes there",
-              r,
-              std::exchange(sight.wait, std::nullopt)->rank,
-              size));
-        }
-      }
+      sight.wait = wait_in(states[r], static_cast<int>(r), size);
       // Ranks in the same operation that call it by different names wait for each other for ever.
       if (wait && sight.wait && sight.wait->where == wait->where &&
           sight.wait->what != wait->what) {
@@ -260,9 +244,9 @@ struct Watch::Shared {
             "ranks disagree about {}: rank {} is in {}, rank {} in {}",
             wait->where,
             first ? rank : static_cast<int>(r),
-            first ? wait->what : sight.wait->what,
+            first ? wait->what : printable(sight.wait->what),
             first ? static_cast<int>(r) : rank,
-            first ? sight.wait->what : wait->what);
+            first ? printable(sight.wait->what) : wait->what);
         hurry = true;
       }
     }
@@ -296,7 +280,8 @@ struct Watch::Shared {
       if (silent(r) || !sight.wait) {
         break;
       }
-      text += fmt::format(", which waits in {} for rank {}", sight.wait->what, sight.wait->rank);
+      text += fmt::format(
+          ", which waits in {} for rank {}", printable(sight.wait->what), sight.wait->rank);
       r = sight.wait->rank;
     }
     if (Clock::now() - heard > deadline / 2) {

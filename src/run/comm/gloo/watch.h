@@ -8,6 +8,9 @@
 // A failure is for good.  What ranks go on from is an *interruption*, of an *epoch*: the time from
 // a run's begin or a recovery to the next.  "interrupted/EPOCH" is set once, by the first rank that
 // interrupts it; "met/PLACE/RANK" says that a rank has come to a place where some meet.
+//
+// Who writes there knows the run's secret.  What is written is read all the same as if anybody had
+// written it, and printed without its control characters.
 #pragma once
 
 #include <chrono>
@@ -19,16 +22,10 @@
 #include <string>
 #include <thread>
 
+#include "src/run/comm/gloo/wait_state.h"
 #include "src/run/comm/gloo/wire.h"
 
 namespace paradyse::gloo {
-
-// What a rank waits in.
-struct Wait {
-  int rank = 0;       // of the world: whom it waits for
-  std::string where;  // "operation 57 of ranks 0, 1": compared between ranks that wait there
-  std::string what;   // "exchange of layer 1 attention tokens, ..."
-};
 
 class Watch {
  public:

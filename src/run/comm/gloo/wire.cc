@@ -22,12 +22,15 @@
 #pragma GCC diagnostic pop
 #include <c10/util/Logging.h>
 
+#include "src/run/comm/gloo/proof.h"
+#include "src/run/comm/rendezvous/sealed_off.h"
+
 namespace paradyse::gloo {
 namespace {
 
 using std::chrono::milliseconds;
 
-// What a rendezvous that was reached may take to answer, beside.
+// What a store that was reached may take to answer, beside.
 constexpr milliseconds kAnswer(2000);
 
 // c10::Error would be taken for a fault of the program; its message ends in a stack trace.
@@ -40,20 +43,17 @@ auto told(const Body& body) {
   }
 }
 
+using rendezvous::ListenersSince;
+
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-class TheStore final : public Store {
+class AgentClient final : public AgentStore {
  public:
-  TheStore(c10::intrusive_ptr<c10d::Store> store, int port)
-      : store_(std::move(store)), port_(port) {}
+  explicit AgentClient(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
-  int port() const override { return port_; }
   void set(const std::string& key, const std::string& value) override {
     told([&] { store_->set(key, bytes_of(value)); });
-  }
-  std::string set_once(const std::string& key, const std::string& value) override {
-    return told([&] { return text_of(store_->compareSet(key, {}, bytes_of(value))); });
   }
   std::optional<std::string> get(const std::string& key) override {
     return told([&]() -> std::optional<std::string> {
@@ -63,59 +63,52 @@ class TheStore final : public Store {
       return text_of(store_->get(key));
     });
   }
-  std::vector<std::string> get_all(const std::vector<std::string>& keys) override {
-    return told([&] {
-      std::vector<std::string> values;
-      for (const auto& value : store_->multiGet(keys)) {
-        values.push_back(text_of(value));
-      }
-      return values;
-    });
-  }
-
-  [[nodiscard]] const c10::intrusive_ptr<c10d::Store>& real() const { return store_; }
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;
-  int port_;
 };
 
-// A store that is asked again and again for what is not there yet.  c10d's client would wait, and
-// no other thread could ask it for anything meanwhile.
+// What Gloo asks for, of our store; it is asked again and again for what is not there yet.
 class AskedStore final : public c10d::Store {
  public:
-  AskedStore(c10::intrusive_ptr<c10d::Store> store, milliseconds patience)
+  AskedStore(std::shared_ptr<rendezvous::Store> store, milliseconds patience)
       : c10d::Store(patience), store_(std::move(store)) {}
 
   c10::intrusive_ptr<c10d::Store> clone() override {
     return c10::make_intrusive<AskedStore>(store_, timeout_);
   }
   void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
-    store_->set(key, value);
+    store_->set(key, text_of(value));
   }
   std::vector<std::uint8_t> get(const std::string& key) override {
     wait({key});
-    return store_->get(key);
+    return bytes_of(store_->get(key).value());
   }
-  std::int64_t add(const std::string& key, std::int64_t value) override {
-    return store_->add(key, value);
+  bool check(const std::vector<std::string>& keys) override {
+    return std::all_of(
+        keys.begin(), keys.end(), [&](const auto& key) { return store_->get(key).has_value(); });
   }
-  bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
-  bool check(const std::vector<std::string>& keys) override { return store_->check(keys); }
-  std::int64_t getNumKeys() override { return store_->getNumKeys(); }
   void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
     const auto end = std::chrono::steady_clock::now() + std::min(timeout, timeout_);
-    while (!store_->check(keys)) {
+    while (!check(keys)) {
       if (std::chrono::steady_clock::now() > end) {
         throw std::runtime_error("the others did not say where they are");
       }
       std::this_thread::sleep_for(milliseconds(5));
     }
   }
+  // Gloo needs none of these.
+  std::int64_t add(const std::string& key, std::int64_t /*value*/) override { refuse("add", key); }
+  bool deleteKey(const std::string& key) override { refuse("deleteKey", key); }
+  std::int64_t getNumKeys() override { refuse("getNumKeys", ""); }
 
  private:
-  c10::intrusive_ptr<c10d::Store> store_;
+  [[noreturn]] static void refuse(const std::string& what, const std::string& key) {
+    throw std::logic_error("Gloo asks its store for " + what + " " + key + ", which it never did");
+  }
+
+  std::shared_ptr<rendezvous::Store> store_;
 };
 
 // The threads that are started meanwhile wait for a core rather than take one from a thread that
@@ -147,22 +140,17 @@ class InTheBackground {
   int had_;
 };
 
-// On this thread and those it starts: the store's client writes to connections that may be gone,
-// which shall be an error and not the end of the process.
-void block_sigpipe() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
-
-std::shared_ptr<Store> make_store(
-    const std::string& host, int port, milliseconds patience, bool serve) {
+// c10d logs what it also throws, with stack traces; what is thrown is told by us.
+void quiet_c10d() {
   block_sigpipe();
-  // c10d logs what it also throws, with stack traces; what is thrown is told by us.
   if (FLAGS_caffe2_log_level == 1) {  // nobody chose another
     FLAGS_caffe2_log_level = 3;
   }
+}
+
+std::pair<std::shared_ptr<AgentStore>, int> agent(
+    const std::string& host, int port, milliseconds patience, bool serve) {
+  quiet_c10d();
   return told([&] {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(port);
@@ -171,7 +159,8 @@ std::shared_ptr<Store> make_store(
     options.timeout = patience;
     auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
     const int got = store->getPort();
-    return std::make_shared<TheStore>(std::move(store), got);
+    return std::pair<std::shared_ptr<AgentStore>, int>(
+        std::make_shared<AgentClient>(std::move(store)), got);
   });
 }
 
@@ -218,32 +207,32 @@ class GlooWire final : public Wire {
 
 }  // namespace
 
-std::shared_ptr<Store> serve_store(const std::string& host, int port) {
-  return make_store(host, port, std::chrono::seconds(10), true);
+void block_sigpipe() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+std::pair<std::shared_ptr<AgentStore>, int> serve_agent() {
+  return agent("127.0.0.1", 0, std::chrono::seconds(10), true);
 }
 
 // c10d's client waits for ever for the first answer of who listens there and says nothing.
-std::shared_ptr<Store> reach_store(const std::string& host, int port, milliseconds patience) {
-  block_sigpipe();
-  std::promise<std::shared_ptr<Store>> reached;
-  std::future<std::shared_ptr<Store>> store = reached.get_future();
+std::shared_ptr<AgentStore> reach_agent(const std::string& host, int port, milliseconds patience) {
+  std::promise<std::shared_ptr<AgentStore>> reached;
+  std::future<std::shared_ptr<AgentStore>> store = reached.get_future();
   std::thread([=, reached = std::move(reached)]() mutable {
     try {
-      reached.set_value(make_store(host, port, patience, false));
+      reached.set_value(agent(host, port, patience, false).first);
     } catch (...) {
       reached.set_exception(std::current_exception());
     }
   }).detach();
   if (store.wait_for(patience + kAnswer) != std::future_status::ready) {
-    throw std::runtime_error("who listens there does not answer as a rendezvous does");
+    throw std::runtime_error("who listens there does not answer as torchrun's store does");
   }
   return store.get();
-}
-
-std::shared_ptr<Store> with_prefix(std::shared_ptr<Store> store, const std::string& prefix) {
-  const auto& real = static_cast<const TheStore&>(*store).real();
-  return std::make_shared<TheStore>(
-      c10::make_intrusive<c10d::PrefixStore>(prefix, real), store->port());
 }
 
 std::unique_ptr<Wire> connect_all(
@@ -251,16 +240,21 @@ std::unique_ptr<Wire> connect_all(
     int rank,
     int size,
     const std::string& address,
+    const WireProof& proof,
     milliseconds patience) {
+  quiet_c10d();
   return told([&] {
     auto options = c10d::ProcessGroupGloo::Options::create(patience);
     const InTheBackground device_thread;
+    const ListenersSince before;
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
     options->threads = 1;  // messages need none
-    auto asked =
-        c10::make_intrusive<AskedStore>(static_cast<const TheStore&>(*store).real(), patience);
+    auto asked = c10::make_intrusive<AskedStore>(store, patience);
     auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(asked), rank, size, options);
-    return std::make_unique<GlooWire>(std::move(group));
+    before.seal_off_new(address);
+    auto wire = std::make_unique<GlooWire>(std::move(group));
+    prove(*wire, rank, size, proof, patience);
+    return wire;
   });
 }
 

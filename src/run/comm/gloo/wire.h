@@ -1,5 +1,5 @@
-// What carries bytes between processes: c10d's TCP store for rendezvous and control, its Gloo for
-// messages.  wire.cc alone includes their headers, which take half a minute to compile.
+// What carries bytes between processes: c10d's Gloo.  wire.cc alone includes its headers, which
+// take half a minute to compile.
 //
 // All functions throw std::runtime_error with what c10d says.
 #pragma once
@@ -9,30 +9,32 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
+
+#include "src/run/comm/rendezvous/seal.h"
+#include "src/run/comm/rendezvous/store.h"
 
 namespace paradyse::gloo {
 
-// Keys and values that all ranks see, kept by one of the processes.
-class Store {
+using rendezvous::Store;
+
+// On this thread and those it starts: Gloo writes to connections that may be gone, which shall be
+// an error and not the end of the process.
+void block_sigpipe();
+
+// Where torchrun keeps a store of its own, which is c10d's and asks nobody for a secret: one number
+// of it is read, the port of the rendezvous, which then has to prove itself.
+class AgentStore {
  public:
-  virtual ~Store() = default;
-
-  [[nodiscard]] virtual int port() const = 0;
+  virtual ~AgentStore() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
-  // Sets what is not there yet; gives what is there then.
-  virtual std::string set_once(const std::string& key, const std::string& value) = 0;
   virtual std::optional<std::string> get(const std::string& key) = 0;
-  // All of these are there.
-  virtual std::vector<std::string> get_all(const std::vector<std::string>& keys) = 0;
 };
-
-// Port 0: any that is free.
-std::shared_ptr<Store> serve_store(const std::string& host, int port);
-// Tries for `patience`.  Keys begin with `prefix` from here on.
-std::shared_ptr<Store> reach_store(
+// Tries for `patience`.
+std::shared_ptr<AgentStore> reach_agent(
     const std::string& host, int port, std::chrono::milliseconds patience);
-std::shared_ptr<Store> with_prefix(std::shared_ptr<Store> store, const std::string& prefix);
+// Serves one as torchrun does, for tests; and its port.
+std::pair<std::shared_ptr<AgentStore>, int> serve_agent();
 
 // A message under way.  Its memory must stay until it is waited for or destroyed.
 class Message {
@@ -55,8 +57,16 @@ class Wire {
       void* data, std::int64_t bytes, int rank, std::uint32_t tag) = 0;
 };
 
+// What a wire's connections are proven by.
+struct WireProof {
+  rendezvous::Key key{};  // of the run
+  std::string name;       // of this wire: no other has it
+};
+
 // Connects with all `size` ranks, which come here within `patience`, by keys of the store that no
-// others use.  `address`: of this machine, where its peers find it.
+// others use.  `address`: of this machine, where its peers find it, and where alone it listens.
+// Each connection then proves that a rank of the run is at its other end, before it carries a
+// message; and nobody else is let in any more (sealed_off.h).
 //
 // A wire that is gone is safe: with it go its connections and what was under way on them, so that
 // nothing of it arrives over another wire.  A message that is destroyed first has let go of its
@@ -66,6 +76,7 @@ std::unique_ptr<Wire> connect_all(
     int rank,
     int size,
     const std::string& address,
+    const WireProof& proof,
     std::chrono::milliseconds patience);
 
 }  // namespace paradyse::gloo

@@ -177,6 +177,12 @@ class NcclWire final : public Wire {
       return text.has_value();
     });
     watch_.await(here, {.rank = 0, .where = "nccl/id", .what = "the start of NCCL"});
+    if (text->size() != 2 * sizeof(id.internal) ||
+        text->find_first_not_of("0123456789abcdef") != std::string::npos) {
+      throw CommunicatorError(
+          "nccl: what rank 0 gave for all to start with is none of its identifiers: its program is "
+          "another");
+    }
     for (std::size_t i = 0; i < sizeof(id.internal); ++i) {
       id.internal[i] = static_cast<char>(std::stoi(text->substr(2 * i, 2), nullptr, 16));
     }
