@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import unittest
 
@@ -220,6 +221,70 @@ class LaunchTest(GlooTest):
                         self.assertIn(f"rank {rank} failed: ", ended[0][2])
                         self.assertIn(wrong[-1], ended[0][2])
 
+    def test_secrets(self):
+        launch = ["launch", "-n", 1, "--", "doctor"]
+        file = self.folder / "secret"
+        file.write_text("a secret of a file of this run\n")
+        for mode in (0o640, 0o604, 0o666):
+            file.chmod(mode)
+            error = self.error_of("launch", "-n", 1, "--secret-file", file, "--", "doctor")
+            self.assertIn(f"its mode is {mode:o}", error)
+            self.assertIn(f"chmod 600 {file}", error)
+        self.assertIn("cannot be read", self.error_of(
+            "launch", "-n", 1, "--secret-file", self.folder / "none", "--", "doctor"))
+        ended = self.all_end([
+            self.start(*launch, PARADYSE_SECRET="short"),
+            self.start(*launch, PARADYSE_SECRET="long enough, it is", PARADYSE_SECRET_FILE=file)])
+        self.assertEqual([code for code, _, _ in ended], [USAGE, USAGE], ended)
+        self.assertIn("can be found by trying", ended[0][2])
+        self.assertIn("unset one", ended[1][2])
+        # processes of one run with two secrets: the wrong one is told, and the others hear of it
+        port = free_port()
+        out = self.folder / "x.safetensors"
+        ended = self.all_end([
+            self.start(*self.grad, "--out", out, "--timeout", 4, RANK=r, WORLD_SIZE=2,
+                       MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+                       PARADYSE_SECRET=f"the secret of rank {r} alone")
+            for r in range(2)])
+        self.assertEqual([code for code, _, _ in ended], [FAILED, FAILED], ended)
+        self.assertIn("rank 1 of 2 did not come", ended[0][2])
+        self.assertIn("turned away a connection from 127.0.0.1:", ended[0][2])
+        self.assertIn("refuses this process's secret", ended[1][2])
+
+    # On one machine the launcher makes a secret that no command line and no other user shows.
+    def test_launch_makes_a_secret(self):
+        process = self.start(
+            "launch", "-n", 2, "--", "train", "-c", self.config, "--set", "train.steps=100000")
+        self.wait_for_step(process)
+        secrets = set()
+        for rank in children_of(process.pid):
+            variables = pathlib.Path(f"/proc/{rank}/environ").read_bytes().split(b"\0")
+            [secret] = [one[16:] for one in variables if one.startswith(b"PARADYSE_SECRET=")]
+            self.assertRegex(secret, rb"^[0-9a-f]{64}$")
+            self.assertNotIn(secret, pathlib.Path(f"/proc/{rank}/cmdline").read_bytes())
+            self.assertEqual(pathlib.Path(f"/proc/{rank}/environ").stat().st_mode & 0o077, 0)
+            secrets.add(secret)
+        self.assertEqual(len(secrets), 1)
+        for file in self.folder.rglob("*"):
+            if file.is_file():
+                self.assertNotIn(secrets.copy().pop(), file.read_bytes(), file)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+    def test_a_second_process_of_a_rank_is_turned_away(self):
+        port = free_port()
+        train = ["train", "-c", self.config, "--json", "--set", "train.steps=60"]
+        variables = dict(WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        both = [self.start(*train, RANK=r, **variables) for r in range(2)]
+        self.wait_for_step(both[0])
+        [second] = self.all_end([self.start(*train, RANK=1, **variables)])
+        self.assertEqual(second[0], FAILED, second)
+        self.assertIn(f"rank 1 is taken: process {both[1].pid} on ", second[2])
+        ended = self.all_end(both)
+        self.assertEqual([code for code, _, _ in ended], [OK, OK], ended)
+        self.assertIn("claims rank 1, which process", ended[0][2])
+        self.assertEqual(json.loads(ended[0][1])["steps"], 60)
+
     def test_ctrl_c_saves(self):
         process = self.start(
             "launch", "-n", 3, "--", "train", "-c", self.config, "--json", "--set",
@@ -261,8 +326,70 @@ class LaunchTest(GlooTest):
             time.sleep(0.05)
 
 
+# Where processes of this network namespace listen, as [["10.77.0.1", 4000], ...].
+LISTENING = """
+import json, socket, struct
+found = []
+for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+    for line in open("/proc/net/" + name).read().splitlines()[1:]:
+        _, local, _, state, *_ = line.split()
+        if state == "0A":
+            address, port = local.split(":")
+            words = [int(address[i:i + 8], 16) for i in range(0, len(address), 8)]
+            raw = b"".join(struct.pack("=I", word) for word in words)
+            found.append([socket.inet_ntop(family, raw), int(port, 16)])
+print(json.dumps(found))
+"""
+
+# A stranger: 900 connections that say nothing, and others that say what c10d's store (which the
+# rendezvous once was) does as it is told, what Gloo takes for a rank, or anything.
+STRANGER = """
+import json, os, resource, socket, struct, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+heard, reached, kept = 0, set(), []
+
+def text(value):
+    return struct.pack("=Q", len(value)) + value
+
+# c10d: validate, ping, then set the key that once ended a run
+words = [b"",
+         struct.pack("=BI", 0, 0x3C85F7CE) + struct.pack("=BI", 13, 1)
+         + struct.pack("=B", 1) + text(b"/paradyse/failed") + text(b"ended by a stranger"),
+         struct.pack("=q", 0), struct.pack("=q", 1), b"GET / HTTP/1.0\\r\\n\\r\\n", os.urandom(5000),
+         b"PdyHel1\\n" + os.urandom(1000), b"PdyHel1\\n" + bytes(32) + b"\\xff" * 100]
+for address, port in json.loads(sys.argv[1]):
+    for number in range(900 if port == 4000 else 3):
+        one = socket.socket()
+        one.settimeout(5 if port == 4000 else 0.5)
+        try:
+            one.connect((address, port))
+        except OSError:
+            continue
+        reached.add(port)
+        kept.append(one)
+    for said in words:
+        one = socket.socket()
+        one.settimeout(0.5)
+        try:
+            one.connect((address, port))
+            one.sendall(said)
+            mine = 0
+            while got := one.recv(4096):
+                mine += len(got)
+            # after a whole greeting: a refusal, which has nothing of the secret
+        except OSError:
+            pass
+        heard = max(heard, mine if port == 4000 else 0)
+print(json.dumps({"most_heard": heard, "reached": sorted(reached)}))
+"""
+
+
 class HostsTest(GlooTest):
     """Two machines, which are network namespaces joined by a cable."""
+
+    def train_for(self, steps):
+        return ["train", "-c", self.config, "--json", "--set", f"train.steps={steps}", "--set",
+                "output.trace=false"]
 
     def setUp(self):
         super().setUp()
@@ -289,15 +416,29 @@ class HostsTest(GlooTest):
         for name in self.names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
-    def start_on(self, host, *arguments):
+    secret = "the secret of these tests' runs"
+
+    def start_on(self, host, *arguments, secret=secret):
+        variables = {name: value for name, value in os.environ.items() if name != "PARADYSE_SECRET"}
+        if secret is not None:
+            variables["PARADYSE_SECRET"] = secret
         return subprocess.Popen(
             ["ip", "netns", "exec", self.names[host], PARADYSE, *map(str, arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
 
-    def start_both(self, *command):
+    def python_on(self, host, code, *arguments):
+        """What a program there prints."""
+        done = subprocess.run(
+            ["ip", "netns", "exec", self.names[host], sys.executable, "-c", code, *map(str, arguments)],
+            capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def start_both(self, *command, options=(), secrets=(secret, secret)):
         return [self.start_on(
             host, "launch", "-n", 2, "--nnodes", 2, "--node-rank", host, "--rdzv-endpoint", "10.77.0.1:4000",
-            *(["--interface", "cable"] if host == 1 else []), "--", *command) for host in (0, 1)]
+            *(["--interface", "cable"] if host == 1 else []), *options, "--", *command,
+            secret=secrets[host]) for host in (0, 1)]
 
     def test_two_hosts(self):
         out = self.folder / "gradients.safetensors"
@@ -306,6 +447,57 @@ class HostsTest(GlooTest):
         expected = self.json_of(*self.grad, "--ranks", 4, "--out", self.folder / "local.safetensors")
         self.assertEqual(json.loads(ended[0][1]), expected)
         self.assertEqual(out.read_bytes(), (self.folder / "local.safetensors").read_bytes())
+
+    def test_two_hosts_take_a_secret(self):
+        grad = [*self.grad, "--out", self.folder / "x.safetensors"]
+        # none: nobody listens, and both say what to do
+        ended = self.all_end(self.start_both(*grad, secrets=(None, None)))
+        for code, _, err in ended:
+            self.assertEqual(code, USAGE, err)
+            self.assertIn("10.77.0.1:4000 can be reached by other machines", err)
+            self.assertIn("PARADYSE_SECRET", err)
+            self.assertIn("--secret-file", err)
+        # the same without a launcher of ours
+        with self.subTest("srun"):
+            one = subprocess.run(
+                ["ip", "netns", "exec", self.names[0], "env", "-u", "PARADYSE_SECRET", "RANK=0",
+                 "WORLD_SIZE=2", "MASTER_ADDR=10.77.0.1", PARADYSE, *map(str, grad)],
+                capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(one.returncode, USAGE, one.stderr)
+            self.assertIn("PARADYSE_SECRET", one.stderr)
+        # two: each host says that the other's ranks are not of its run
+        ended = self.all_end(self.start_both(
+            *grad, "--timeout", 4, secrets=(self.secret, "another secret than that")))
+        self.assertTrue(all(code != OK for code, _, _ in ended), ended)
+        self.assertIn("turned away a connection from 10.77.0.2:", ended[0][2])
+        self.assertIn("refuses this process's secret", ended[1][2])
+        # of a file that all of them read
+        file = self.folder / "secret"
+        file.write_text("a secret of a file of this run\n")
+        file.chmod(0o600)
+        ended = self.all_end(self.start_both(
+            *grad, options=["--secret-file", file], secrets=(None, None)))
+        self.assertEqual([code for code, _, _ in ended], [OK, OK], ended)
+
+    # What a stranger of another machine may do to a run that has just begun.
+    def test_a_stranger_reads_writes_and_ends_nothing(self):
+        both = self.start_both(*self.train_for(400))
+        self.wait_for_step(both[0])
+        ports = json.loads(self.python_on(0, LISTENING))
+        self.assertIn(["10.77.0.1", 4000], ports)
+        # on the chosen interface alone: the rendezvous, and Gloo of both ranks
+        self.assertEqual({address for address, _ in ports}, {"10.77.0.1"})
+        begin = time.monotonic()
+        found = json.loads(self.python_on(1, STRANGER, json.dumps(ports)))
+        self.assertLess(time.monotonic() - begin, 60)
+        # A challenge, a random number, is all that anybody hears.
+        self.assertLessEqual(found["most_heard"], 40)
+        # Where Gloo listens nobody is let in once ranks are connected.
+        self.assertEqual(found["reached"], [4000])
+        self.assertIsNone(both[0].poll())
+        ended = self.all_end(both, timeout=240)
+        self.assertEqual([code for code, _, _ in ended], [OK, OK], ended)
+        self.assertEqual(json.loads(ended[0][1])["steps"], 400)
 
     def test_a_cut_cable_ends_both(self):
         both = self.start_both(
