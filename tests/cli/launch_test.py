@@ -136,6 +136,9 @@ class LaunchTest(GlooTest):
                 lambda r: dict(SLURM_PROCID=r, SLURM_NTASKS=2, SLURM_NODELIST="localhost"),
                 lambda r: dict(SLURM_PROCID=r, SLURM_NTASKS=2,
                                SLURM_LAUNCH_NODE_IPADDR="127.0.0.1"),
+                # of one machine, whose address no secret is given for: on loopback
+                lambda r: dict(SLURM_PROCID=r, SLURM_NTASKS=2, SLURM_NNODES=1,
+                               SLURM_NODELIST="192.0.2.7"),
                 lambda r: dict(OMPI_COMM_WORLD_RANK=r, OMPI_COMM_WORLD_SIZE=2,
                                OMPI_COMM_WORLD_LOCAL_SIZE=2),
                 lambda r: dict(PMI_RANK=r, PMI_SIZE=2, MPI_LOCALNRANKS=2)]:

@@ -66,6 +66,7 @@ class Server::Loop {
         listener_(options.host, options.port),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (options.secret.empty() && !listener_.loopback()) {
+      close(wake_);
       throw std::invalid_argument(without_secret(endpoint(options.host, listener_.port())));
     }
     if (wake_ < 0) {
