@@ -10,7 +10,7 @@ OUR_CODE = find $(wildcard include src lab python tests examples benchmarks) -na
 
 .DEFAULT_GOAL := build
 
-.PHONY: demo video protein build check-clang build-cuda gpu-bundle check-cuda-kernels test test-long test-asan lint format clean install package \
+.PHONY: demo video protein build check-clang build-cuda gpu-bundle check-cuda-kernels test test-long test-asan test-tsan lint format clean install package \
   deps deps-lint deps-clang deps-cuda deps-package build-all always
 
 demo: build
@@ -55,13 +55,13 @@ gpu-bundle: deps-cuda build/cuda/build.ninja
 test: build-all
 	scripts/short_slices.py ctest --preset release -j 2
 
-# All tests, the long ones too, with more repetitions; and the plan side under sanitizers.  Where there
+# All tests, the long ones too, with more repetitions; and what sanitizers can be had for.  Where there
 # is a CUDA toolkit, the programs with CUDA are compiled, linked and bundled for a machine with a GPU,
 # and our kernels' registers are counted; `make test-long CUDA=` leaves both out.
 CUDA ?= $(if $(wildcard /usr/local/cuda/bin/nvcc)$(shell command -v nvcc),gpu-bundle check-cuda-kernels)
 # And libFuzzer over each reader of files, for FUZZ seconds.
 FUZZ ?= 20
-test-long: test-asan build-all package $(CUDA)
+test-long: test-asan test-tsan build-all package $(CUDA)
 	scripts/fuzz.sh $(FUZZ)
 	scripts/test_package.sh build/package/paradyse_*.deb
 	cd build/debug-asan && ctest -R '^plan\.fit$$' --output-on-failure  # ten times as long there
@@ -71,6 +71,11 @@ test-long: test-asan build-all package $(CUDA)
 test-asan: deps-clang build/debug-asan/build.ninja
 	cmake --build --preset debug-asan -j $(JOBS)
 	ctest --preset debug-asan -j 2
+
+# What threads share, under thread sanitizer: cmake/Threads.cmake says what, and what it does not see.
+test-tsan: deps-clang build/tsan/build.ninja
+	cmake --build --preset tsan -j $(JOBS)
+	ctest --preset tsan -j 2
 
 lint: deps-lint build/lint/build.ninja
 	$(OUR_CODE) | xargs clang-format-19 --dry-run -Werror
@@ -117,7 +122,7 @@ build-all: deps build/release/build.ninja
 	cmake --build --preset release -j $(JOBS)
 
 build/cuda/build.ninja: | deps-cuda
-build/clang/build.ninja build/debug-asan/build.ninja: | deps-clang
+build/clang/build.ninja build/debug-asan/build.ninja build/tsan/build.ninja: | deps-clang
 build/lint/build.ninja: | deps-lint
 build/package/build.ninja: | deps-package
 

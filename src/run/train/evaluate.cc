@@ -13,6 +13,7 @@
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/agreement.h"
+#include "src/run/train/plan_or_throw.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "src/run/measure/measure.h"
-#include "src/run/train/run_inputs.h"
+#include "src/run/train/plan_or_throw.h"
 
 namespace paradyse {
 

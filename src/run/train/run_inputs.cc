@@ -402,14 +402,6 @@ std::vector<std::vector<std::int64_t>> steps_of(const RunConfig& config, const D
   return std::move(steps).steps();
 }
 
-Plan plan_or_throw(BatchPlanner& planner, const BatchSizes& batch) {
-  BatchPlanner::Answer answer = planner.plan(batch);
-  if (!answer.plan) {
-    throw std::runtime_error(answer.why_not);
-  }
-  return *std::move(answer.plan);
-}
-
 ModelWeights weights_at(const RunConfig& config, const ModelFolder& model) {
   try {
     return open_weights(model, config.model.random_weights, config.model.seed);

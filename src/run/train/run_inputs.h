@@ -72,9 +72,6 @@ struct PlanningNumbers {
 PlanningTask planning_task(
     const RunConfig& config, const Model& model, bool training, const PlanningNumbers& numbers);
 
-// A plan for such a batch; why there is none as std::runtime_error.
-Plan plan_or_throw(BatchPlanner& planner, const BatchSizes& batch);
-
 // Its weights, opened: throws as open_weights() does, after "model.path: ".
 ModelWeights weights_at(const RunConfig& config, const ModelFolder& model);
 ModelReport report_of(const ModelWeights& weights);

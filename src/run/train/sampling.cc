@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
+#include "src/run/train/plan_or_throw.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {

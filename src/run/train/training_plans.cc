@@ -8,6 +8,7 @@
 #include "src/plan/plan/explain.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/run/memory/reading.h"
+#include "src/run/train/plan_or_throw.h"
 #include "src/run/train/run_folder.h"
 #include "src/run/train/run_inputs.h"
 
