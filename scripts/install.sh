@@ -9,7 +9,7 @@
 #
 #   scripts/install.sh         to build and test
 #   scripts/install.sh lint    also what `make lint` needs
-#   scripts/install.sh clang   also the second compiler, for `make check-clang` and `make test-asan`
+#   scripts/install.sh clang   also the second compiler, for `make check-clang`, `make test-asan` and `make test-tsan`
 #   scripts/install.sh package also what `make package` needs
 #   scripts/install.sh video   also ffmpeg, and a film for `make video`
 #   scripts/install.sh protein also alignments, for `make protein`
