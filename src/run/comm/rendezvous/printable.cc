@@ -1,83 +1,21 @@
 #include "src/run/comm/rendezvous/printable.h"
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-
 #include <fmt/format.h>
 
+#include "src/plan/base/printable.h"
+
 namespace paradyse::rendezvous {
-namespace {
-
-struct Letter {
-  std::size_t bytes = 1;
-  bool shown = false;
-};
-
-// How the code points that take so many bytes begin, and the least of them.
-struct Lead {
-  unsigned mask;
-  unsigned mark;
-  std::uint32_t least;
-};
-constexpr std::array<Lead, 4> kLeads = {
-    {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}}};
-
-// Marks that turn the direction of what follows, and separators of lines.
-bool is_hidden(std::uint32_t point) {
-  return point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x2028 || point == 0x2029 ||
-         (point >= 0x200b && point <= 0x200f) || (point >= 0x202a && point <= 0x202e) ||
-         (point >= 0x2066 && point <= 0x2069) || point == 0xfeff ||
-         (point >= 0xd800 && point < 0xe000) || point > 0x10ffff;
-}
-
-Letter letter_at(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text.front());
-  for (std::size_t more = 0; more < kLeads.size(); ++more) {
-    const Lead& lead = kLeads[more];
-    if ((first & lead.mask) != lead.mark) {
-      continue;
-    }
-    if (text.size() <= more) {
-      return {};
-    }
-    std::uint32_t point = first & ~lead.mask;
-    for (std::size_t i = 1; i <= more; ++i) {
-      const auto next = static_cast<unsigned char>(text[i]);
-      if ((next & 0xc0U) != 0x80U) {
-        return {};
-      }
-      point = (point << 6U) | (next & 0x3fU);
-    }
-    return point < lead.least ? Letter{} : Letter{.bytes = more + 1, .shown = !is_hidden(point)};
-  }
-  return {};
-}
-
-}  // namespace
 
 std::string printable(std::string_view text, std::size_t most) {
   std::string shown;
-  shown.reserve(std::min(text.size(), most));
-  while (!text.empty()) {
-    if (shown.size() >= most) {
-      return shown + fmt::format(" ... ({} more bytes)", text.size());
+  for (const char letter : paradyse::printable(text.substr(0, most))) {
+    shown += letter;
+    if (letter == '\n') {
+      shown += "  ";
     }
-    if (text.front() == '\n') {
-      shown += "\n  ";
-      text.remove_prefix(1);
-      continue;
-    }
-    const Letter letter = letter_at(text);
-    for (const char byte : text.substr(0, letter.bytes)) {
-      shown +=
-          letter.shown
-              ? std::string(1, byte)
-              : fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(byte)));
-    }
-    text.remove_prefix(letter.bytes);
   }
-  return shown;
+  return text.size() <= most ? shown
+                             : shown + fmt::format(" ... ({} more bytes)", text.size() - most);
 }
 
 }  // namespace paradyse::rendezvous

@@ -6,9 +6,8 @@
 
 namespace paradyse::rendezvous {
 
-// Control characters, but for line ends, and bytes that are no UTF-8 as \xNN: none of a text moves
-// a terminal's cursor, clears it or names itself something else.  Lines after the first are
-// indented, so that none looks like a message of this process.  More than `most` bytes are cut.
+// printable() of src/plan/base.  Lines after the first are indented, so that none looks like a
+// message of this process.  More than `most` bytes are cut.
 std::string printable(std::string_view text, std::size_t most = 8192);
 
 }  // namespace paradyse::rendezvous
