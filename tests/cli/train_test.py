@@ -349,7 +349,7 @@ n_positions = 64
         self.assertIn("data.jsonl:", refused.stderr)
         for key in ("data.protein=true", "data.masked_residues=none", "data.sequences=3"):
             refused = self.train("--data", str(data), "--set", key, code=2)
-            self.assertIn(key.split("=")[0] + " is for models of several dims", refused.stderr)
+            self.assertIn(key.split("=")[0] + " is for multi-axis models", refused.stderr)
 
     def test_ctrl_c_saves(self):
         process = subprocess.Popen(

@@ -48,7 +48,7 @@ TEST(BatchPlanners, HaveOneNameEach) {
   std::set<std::string> names;
   for (const BatchPlannerRow& row : batch_planners()) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
-    EXPECT_STRNE(row.summary, "");
+    EXPECT_NE(row.summary, "");
     PlanningTask t = task(2);
     t.batch_planner = row.name;
     EXPECT_TRUE(batch_planner(t)->plan({40, 7}).plan) << row.name;

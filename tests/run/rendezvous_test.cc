@@ -256,7 +256,9 @@ TEST(Secret, IsRandomOrOfAFileThatOthersCannotRead) {
   EXPECT_THAT(written("", 0600), HasSubstr("0 characters"));
   EXPECT_THAT(written(std::string(5000, 'x'), 0600), HasSubstr("longer than 4096 bytes"));
   EXPECT_THAT(thrown_by([&] { secret_in(folder); }), HasSubstr("no regular file"));
-  EXPECT_THAT(thrown_by([&] { secret_in(folder / "none"); }), HasSubstr("head -c 32 /dev/urandom | base64"));
+  EXPECT_THAT(
+      thrown_by([&] { secret_in(folder / "none"); }),
+      HasSubstr("head -c 32 /dev/urandom | base64"));
   const auto pipe = folder / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(thrown_by([&] { secret_in(pipe); }), HasSubstr("no regular file"));  // and no wait

@@ -33,7 +33,7 @@ std::vector<ConfigKey> config_keys() {
          .accepted = accepted_text(field),
          .meaning = field.help,
          .models = field.known_by == KnownBy::documents ? "language models"
-                   : field.known_by == KnownBy::samples ? "models of several dims (video, protein)"
+                   : field.known_by == KnownBy::samples ? "multi-axis models (video, protein)"
                                                         : ""});
   }
   return keys;

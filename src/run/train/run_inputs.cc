@@ -51,7 +51,7 @@ void expect_known_keys(const RunConfig& config, const Model& model) {
     throw std::invalid_argument(fmt::format(
         "{} is for {}, but model.path is a model of type {}: leave it out{}",
         key,
-        samples ? "language models" : "models of several dims (video, protein)",
+        samples ? "language models" : "multi-axis models (video, protein)",
         model.family == "text" ? model.name : model.family,
         key.starts_with("parallel.") ? "; layouts and tiles are planned, and --plan says what each "
                                        "part runs"

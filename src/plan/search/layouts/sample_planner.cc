@@ -187,7 +187,7 @@ std::unique_ptr<BatchPlanner> planner_for(PlanningTask task) {
     if (const BatchPlannerRow& row = batch_planner_row(task.batch_planner); !row.samples) {
       throw std::invalid_argument(
           "parallel.batch_planner '" + row.name +
-          "' plans documents alone; samples of several dims are planned by groups, borders and "
+          "' plans documents alone; multi-axis models are planned for by groups, borders and "
           "groups-of-N");
     }
     return std::make_unique<SamplePlanner>(std::move(task));

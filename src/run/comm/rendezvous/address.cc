@@ -109,7 +109,8 @@ std::string without_secret(const std::string& rendezvous) {
   return fmt::format(
       "the rendezvous at {} can be reached by other machines, and anybody there could end the run "
       "or join it: give all processes one secret, as a variable (export "
-      "PARADYSE_SECRET=$(head -c 32 /dev/urandom | base64), once, before they are started) or as a file that "
+      "PARADYSE_SECRET=$(head -c 32 /dev/urandom | base64), once, before they are started) or as a "
+      "file that "
       "all of them read (--secret-file FILE, of mode 600). Without one, processes meet on "
       "127.0.0.1 alone",
       rendezvous);

@@ -1,9 +1,10 @@
 // How a process and the rendezvous prove to each other that they know the run's secret.
 //
 //   rendezvous -> process   challenge: a mark, a nonce
-//   process -> rendezvous   hello: a mark, a nonce, who it claims to be; its tag, over the
-//   challenge, too rendezvous -> process   verdict: accepted, or why not; its tag, over all of the
-//   above
+//   process -> rendezvous   hello: a mark, a nonce, who it claims to be, a tag
+//   rendezvous -> process   verdict: accepted, or why not, a tag
+//
+// A tag is over all that was said before it.
 //
 // The process proves itself first, so that a stranger that connects gets nothing made with the key.
 // The tags of the two sides have labels of their own: none can be handed back as the other's.
