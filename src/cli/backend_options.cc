@@ -17,6 +17,7 @@
 #include "src/cli/version.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/comm/gloo/backend.h"
+#include "src/run/comm/rendezvous/address.h"
 #include "src/run/comm/rendezvous/secret.h"
 #include "src/run/device/device.h"
 
@@ -84,8 +85,11 @@ GlooOptions gloo_options(const BackendOptions& options, const Membership& member
         "gloo: " + member.launcher +
         " does not say where rank 0 runs; give --rendezvous HOST:PORT, or set MASTER_ADDR");
   }
+  // Without a secret processes meet on loopback alone, whatever interface a cluster's environment
+  // names for all jobs.
+  const bool alone = gloo.secret.empty() && rendezvous::is_loopback(gloo.host);
   if (const char* named = std::getenv("GLOO_SOCKET_IFNAME");
-      gloo.interface.empty() && named != nullptr) {
+      gloo.interface.empty() && named != nullptr && !alone) {
     gloo.interface = named;
   }
   return gloo;
@@ -317,7 +321,9 @@ void parse_rendezvous(const std::string& text, std::string& host, int& port) {
   if (bracket != std::string::npos) {
     host = text.substr(1, bracket - 1);
   }
-  bool fine = !host.empty() && (bracket == std::string::npos || text.front() == '[');
+  bool fine = !host.empty() &&
+              (bracket == std::string::npos ||
+               (text.front() == '[' && (bracket + 1 == text.size() || colon == bracket + 1)));
   if (colon != std::string::npos) {
     const char* const end = text.data() + text.size();
     const auto [parsed, error] = std::from_chars(text.data() + colon + 1, end, port);

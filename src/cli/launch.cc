@@ -134,6 +134,9 @@ pid_t start(std::vector<std::string> arguments, std::vector<std::string> variabl
   return pid;
 }
 
+// What ranks of a restarted command call their attempt; "": the first.
+std::string name_of(int attempt) { return attempt == 0 ? "" : std::to_string(attempt); }
+
 class Ranks {
  public:
   // `attempt`: how often they were started before.
@@ -163,9 +166,8 @@ class Ranks {
       if (!secret.empty()) {
         changes.emplace_back(kSecret, secret);
       }
-      if (attempt_ > 0) {  // ranks of another attempt do not meet these
-        changes.emplace_back("TORCHELASTIC_RESTART_COUNT", std::to_string(attempt_));
-      }
+      // Ranks of another attempt do not meet these.
+      changes.emplace_back("TORCHELASTIC_RESTART_COUNT", name_of(attempt_));
       if (!options_.interface.empty()) {
         changes.emplace_back("GLOO_SOCKET_IFNAME", options_.interface);
       }
@@ -262,10 +264,15 @@ void expect_resuming(const LaunchOptions& options) {
   }
 }
 
-// Until the command is through, or was interrupted, or no restart is left or will help.
+// Until the command is through, or was interrupted, or no restart is left or will help.  `attempt`:
+// the last one.
 int run_attempts(
-    const LaunchOptions& options, const std::string& host, int port, const std::string& secret) {
-  for (int attempt = 0;; ++attempt) {
+    const LaunchOptions& options,
+    const std::string& host,
+    int port,
+    const std::string& secret,
+    int& attempt) {
+  for (attempt = 0;; ++attempt) {
     Ranks ranks(options, attempt);
     ranks.start_all(host, port, secret);
     const int code = ranks.wait_all();
@@ -279,8 +286,21 @@ int run_attempts(
   }
 }
 
+// The processes get the launcher's, whatever they are told themselves.
+void expect_secret_before(const LaunchOptions& options) {
+  const bool behind = std::ranges::any_of(options.command, [](const std::string& word) {
+    return word.substr(0, word.find('=')) == "--secret-file";
+  });
+  if (behind) {
+    throw std::invalid_argument(
+        "launch: --secret-file stands behind --, with the command; give it to launch, before --, "
+        "which hands it on");
+  }
+}
+
 int run_launch(const LaunchOptions& options, const Common& /*common*/) {
   expect_resuming(options);
+  expect_secret_before(options);
   if (options.node >= options.nodes) {
     throw std::invalid_argument(fmt::format(
         "launch: --node-rank {} of --nnodes {}: nodes are numbered from 0",
@@ -308,21 +328,23 @@ int run_launch(const LaunchOptions& options, const Common& /*common*/) {
   std::unique_ptr<Rendezvous> kept;
   if (options.node == 0) {
     try {
-      kept = serve_rendezvous(host, port, secret);
+      kept = serve_rendezvous(host, port, secret, options.interface);
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(fmt::format(
           "launch: the rendezvous at {} cannot be opened: check that the address belongs to "
-          "this machine and that the port is free; set another one with --rdzv-endpoint ({})",
+          "this machine and that the port is free; set another one with --rdzv-endpoint, or, where "
+          "this machine is behind another's address, its interface with --interface ({})",
           rendezvous::endpoint(host, port),
           error.what()));
     }
     port = kept->port();
   }
   on_signals(ask_to_forward);
-  const int code = run_attempts(options, host, port, secret);
+  int attempt = 0;
+  const int code = run_attempts(options, host, port, secret, attempt);
   on_signals(SIG_DFL);
   if (kept != nullptr && options.nodes > 1) {
-    kept->await_leaving(options.nodes * options.processes);
+    kept->await_leaving(options.nodes * options.processes, name_of(attempt));
   }
   return code;
 }

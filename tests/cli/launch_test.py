@@ -241,6 +241,11 @@ class LaunchTest(GlooTest):
         self.assertEqual([code for code, _, _ in ended], [USAGE, USAGE], ended)
         self.assertIn("can be found by trying", ended[0][2])
         self.assertIn("unset one", ended[1][2])
+        self.assertIn("give it to launch, before --", self.error_of(
+            "launch", "-n", 1, "--", "eval", "--secret-file", file))
+        for wrong in ("[::1]29500", "[::1]x:29500", "::1]:29500"):
+            self.assertIn("[ADDRESS]:PORT", self.error_of(
+                "launch", "-n", 1, "--nnodes", 2, "--rdzv-endpoint", wrong, "--", "doctor"))
         # processes of one run with two secrets: the wrong one is told, and the others hear of it
         port = free_port()
         out = self.folder / "x.safetensors"
@@ -468,6 +473,15 @@ class HostsTest(GlooTest):
                 capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual(one.returncode, USAGE, one.stderr)
             self.assertIn("PARADYSE_SECRET", one.stderr)
+        # nor where ranks of one machine meet on loopback, but are told to talk over a network
+        with self.subTest("interface"):
+            one = subprocess.run(
+                ["ip", "netns", "exec", self.names[0], "env", "-u", "PARADYSE_SECRET", "RANK=0",
+                 "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", PARADYSE, *map(str, grad), "--backend", "gloo",
+                 "--interface", "cable"],
+                capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(one.returncode, USAGE, one.stderr)
+            self.assertIn("10.77.0.1:29500 can be reached by other machines", one.stderr)
         # two: each host says that the other's ranks are not of its run
         ended = self.all_end(self.start_both(
             *grad, "--timeout", 4, secrets=(self.secret, "another secret than that")))

@@ -253,6 +253,8 @@ TEST(Secret, IsRandomOrOfAFileThatOthersCannotRead) {
     chmod(file.c_str(), 0600);
   }
   EXPECT_THAT(written("short", 0600), HasSubstr("can be found by trying"));
+  EXPECT_THAT(written(kSecret + std::string(1, '\0') + "x", 0600), HasSubstr("one line of text"));
+  EXPECT_THAT(written(kSecret + "\n" + kSecret, 0600), HasSubstr("one line of text"));
   EXPECT_THAT(written("", 0600), HasSubstr("0 characters"));
   EXPECT_THAT(written(std::string(5000, 'x'), 0600), HasSubstr("longer than 4096 bytes"));
   EXPECT_THAT(thrown_by([&] { secret_in(folder); }), HasSubstr("no regular file"));
@@ -419,8 +421,8 @@ TEST(Server, TurnsAwayASecondProcessOfARankAndNamesTheFirst) {
     notice = what;
     ++told;
   };
-  Server server(options);
-  server.reserve({.attempt = "", .rank = 0, .process = "the keeper"});
+  options.reserved = {.attempt = "", .rank = 0, .process = "the keeper"};
+  const Server server(options);
   ClientOptions first = towards(server, 2);
   first.claim.process = "process 17 on \x1b[2Jnode1";
   auto holder = reach_store(first);
@@ -586,7 +588,7 @@ TEST(Server, ListensAtItsAddressAlone) {
   const Server server(served());
   EXPECT_EQ(server.address(), "127.0.0.1");
   EXPECT_THROW(connected("127.0.0.2", server.port(), Clock::now() + seconds(2)), Unreached);
-  for (const char* const all : {"0.0.0.0", "::"}) {
+  for (const char* const all : {"0.0.0.0", "::", "::ffff:0.0.0.0"}) {
     ServerOptions options = served();
     options.host = all;
     EXPECT_THAT(thrown_by([&] { const Server other(options); }), HasSubstr("all networks"));
@@ -594,6 +596,20 @@ TEST(Server, ListensAtItsAddressAlone) {
   ServerOptions taken = served();
   taken.port = server.port();
   EXPECT_THAT(thrown_by([&] { const Server other(taken); }), HasSubstr("in use"));
+}
+
+// Whatever address of its name another machine knows.
+TEST(Server, ListensAtEachAddressOfAName) {
+  ServerOptions options = served("");
+  options.host = "localhost";
+  const Server server(options);
+  const std::vector<Listener> all = Listener::at_all("localhost", 0, /*loopback_alone=*/true);
+  ASSERT_FALSE(all.empty());
+  for (const Listener& one : all) {
+    EXPECT_TRUE(one.loopback());
+    EXPECT_EQ(one.port(), all.front().port());
+    EXPECT_NO_THROW(connected(one.address(), server.port(), Clock::now() + seconds(2)));
+  }
 }
 
 TEST(Server, TakesNoSecretOnLoopbackAlone) {

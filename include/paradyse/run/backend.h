@@ -75,17 +75,21 @@ std::shared_ptr<Backend> gloo_backend(const GlooOptions& options);
 // without CUDA, and where this process has no GPU.
 std::shared_ptr<Backend> nccl_backend(const GlooOptions& options);
 
-// A rendezvous for the ranks of a run that know its secret, at `host` alone and `port` (0: any that
-// is free), as long as it lives.  Throws as gloo_backend.
+// A rendezvous for the ranks of a run that know its secret, at `host` alone, or at the interface
+// where `host` is not this machine's, and `port` (0: any that is free), as long as it lives. Throws
+// as gloo_backend.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
   [[nodiscard]] virtual int port() const = 0;
   // Returns when `ranks` ranks have had their last word, or some seconds have passed: those of
   // another machine may be through later than this one's.
-  virtual void await_leaving(int ranks) = 0;
+  virtual void await_leaving(int ranks, const std::string& attempt) = 0;
 };
 std::unique_ptr<Rendezvous> serve_rendezvous(
-    const std::string& host, int port, const std::string& secret);
+    const std::string& host,
+    int port,
+    const std::string& secret,
+    const std::string& interface = "");
 
 }  // namespace paradyse

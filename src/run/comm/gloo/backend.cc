@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -30,14 +31,19 @@ constexpr milliseconds kFarewell{1000};  // how long the rendezvous outlives a f
 
 std::string key(const char* name, int rank) { return fmt::format("{}/{}", name, rank); }
 
-// The rendezvous is kept until the others have had the last word from it.
+// The rendezvous is kept until the others have had the last word from it, or none has left for so
+// long.
 void await_leaving(gloo::Store& store, int ranks, milliseconds patience = kFarewell) {
-  const auto end = Clock::now() + patience;
+  auto end = Clock::now() + patience;
   try {
     for (int r = 0; r < ranks; ++r) {
-      while (!store.get(key("left", r)) && Clock::now() < end) {
+      while (!store.get(key("left", r))) {
+        if (Clock::now() > end) {
+          return;
+        }
         std::this_thread::sleep_for(kPause);
       }
+      end = Clock::now() + patience;
     }
   } catch (const std::exception&) {  // it is gone already
   }
@@ -79,8 +85,14 @@ class GlooBackend final : public Backend {
       throw std::invalid_argument(
           fmt::format("gloo: rank {} of {} processes", options.rank, options.size));
     }
-    address_ = options.interface.empty() ? rendezvous::address_towards(options.host, options.port)
-                                         : rendezvous::address_of_interface(options.interface);
+    const bool alone = options.secret.empty();
+    address_ = options.interface.empty()
+                   ? rendezvous::address_towards(options.host, options.port, /*loopback=*/alone)
+                   : rendezvous::address_of_interface(options.interface);
+    if (alone && !rendezvous::is_loopback(address_)) {  // others could join as ranks
+      throw std::invalid_argument(
+          rendezvous::without_secret(rendezvous::endpoint(address_, options.port)));
+    }
     wires_.resize(idx(options.size) + 1);
     meeting_ = gloo::meet(options, options.patience);
     store_ = meeting_.store;
@@ -94,7 +106,10 @@ class GlooBackend final : public Backend {
             (options.kept_elsewhere ? "" : " (kept by rank 0, which is gone or stopped)"));
     try {
       const rendezvous::Listener listener(address_);
-      store_->set(key("here", options.rank), fmt::format("{} {}", listener.port(), address_));
+      of_store([&] {
+        store_->set(key("here", options.rank), fmt::format("{} {}", listener.port(), address_));
+        return true;
+      });
       await_all();
       try_peers();
       connect(options.size);
@@ -168,6 +183,21 @@ class GlooBackend final : public Backend {
   }
 
  private:
+  // What the store is asked, with a message that says who was lost.
+  template <typename Ask>
+  std::invoke_result_t<Ask> of_store(const Ask& ask) {
+    try {
+      return ask();
+    } catch (const std::runtime_error& error) {
+      throw CommunicatorError(fmt::format(
+          "rank {} lost the rendezvous at {}{}: {}",
+          options_.rank,
+          rendezvous_,
+          options_.kept_elsewhere ? "" : " (kept by rank 0, which is gone or stopped)",
+          error.what()));
+    }
+  }
+
   void await_all() {
     const auto end = Clock::now() + options_.deadline;
     std::vector<int> missing;
@@ -177,7 +207,7 @@ class GlooBackend final : public Backend {
     while (true) {
       watch_->check();
       std::erase_if(missing, [&](int r) {
-        const auto here = store_->get(key("here", r));
+        const auto here = of_store([&] { return store_->get(key("here", r)); });
         if (here) {
           peers_[r] = gloo::place_in(*here, r);
         }
@@ -291,8 +321,8 @@ class StoreRendezvous final : public Rendezvous {
   explicit StoreRendezvous(const GlooOptions& options)
       : server_(gloo::serve(options, options.port)) {}
   int port() const override { return server_->port(); }
-  void await_leaving(int ranks) override {
-    paradyse::await_leaving(*gloo::of_attempt(server_->store(), ""), ranks);
+  void await_leaving(int ranks, const std::string& attempt) override {
+    paradyse::await_leaving(*gloo::of_attempt(server_->store(), attempt), ranks);
   }
 
  private:
@@ -332,8 +362,9 @@ void gloo::tell_failure(
 }
 
 std::unique_ptr<Rendezvous> serve_rendezvous(
-    const std::string& host, int port, const std::string& secret) {
+    const std::string& host, int port, const std::string& secret, const std::string& interface) {
   GlooOptions options;
+  options.interface = interface;
   options.host = host;
   options.port = port;
   options.secret = secret;

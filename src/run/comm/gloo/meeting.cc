@@ -72,8 +72,7 @@ int port_from_agent(const GlooOptions& options, milliseconds patience) {
 Meeting met(const GlooOptions& options, bool serves, milliseconds patience) {
   const bool by_agent = options.agent_port != 0;
   if (serves) {
-    auto server = serve(options, by_agent ? 0 : options.port);
-    server->reserve(claim_of(options));
+    auto server = serve(options, by_agent ? 0 : options.port, claim_of(options));
     if (by_agent) {
       reach_agent(options.agent_host, options.agent_port, patience)
           ->set(agent_key(options), std::to_string(server->port()));
@@ -104,7 +103,7 @@ Meeting meet(const GlooOptions& options, milliseconds patience) {
     throw CommunicatorError(fmt::format(
         "rank {} could not {} the rendezvous at {}{}: check the address (--rendezvous, or "
         "MASTER_ADDR and MASTER_PORT), that the process that serves it is running, and that no "
-        "firewall blocks it ({})",
+        "firewall blocks it. A machine behind another's address takes --interface ({})",
         options.rank,
         serves ? "open" : "reach",
         rendezvous::endpoint(options.host, options.port),
@@ -113,7 +112,8 @@ Meeting meet(const GlooOptions& options, milliseconds patience) {
   }
 }
 
-std::unique_ptr<rendezvous::Server> serve(const GlooOptions& options, int port) {
+std::unique_ptr<rendezvous::Server> serve(
+    const GlooOptions& options, int port, std::optional<rendezvous::Claim> reserved) {
   // A machine behind another's address knows its own by the interface alone.
   const bool elsewhere =
       !options.interface.empty() && !rendezvous::is_of_this_machine(options.host);
@@ -121,6 +121,7 @@ std::unique_ptr<rendezvous::Server> serve(const GlooOptions& options, int port) 
   served.host = elsewhere ? rendezvous::address_of_interface(options.interface) : options.host;
   served.port = port;
   served.secret = options.secret;
+  served.reserved = std::move(reserved);
   served.notice = [](const std::string& what) {
     std::fprintf(stderr, "paradyse: warning: %s\n", what.c_str());
   };

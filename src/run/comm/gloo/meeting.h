@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -23,7 +24,8 @@ struct Meeting {
 Meeting meet(const GlooOptions& options, std::chrono::milliseconds patience);
 
 // As meet() does for rank 0.  Throws as rendezvous::Server does.
-std::unique_ptr<rendezvous::Server> serve(const GlooOptions& options, int port);
+std::unique_ptr<rendezvous::Server> serve(
+    const GlooOptions& options, int port, std::optional<rendezvous::Claim> reserved = {});
 
 std::shared_ptr<rendezvous::Store> of_attempt(
     std::shared_ptr<rendezvous::Store> store, const std::string& attempt);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -65,7 +66,9 @@ bool is_of_all(const sockaddr* address) {
     return reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr == htonl(INADDR_ANY);
   }
   const in6_addr& six = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  return IN6_IS_ADDR_UNSPECIFIED(&six);
+  return IN6_IS_ADDR_UNSPECIFIED(&six) ||
+         (IN6_IS_ADDR_V4MAPPED(&six) &&
+          std::all_of(six.s6_addr + 12, six.s6_addr + 16, [](auto b) { return b == 0; }));
 }
 
 int port_of(const sockaddr* address) {
@@ -74,26 +77,28 @@ int port_of(const sockaddr* address) {
                                     : reinterpret_cast<const sockaddr_in6*>(address)->sin6_port);
 }
 
-// A socket that listens at the first address of `host` that lets it.
-Socket listening(const std::string& host, int port) {
-  const Addresses found = addresses_of(host, port);
-  int error = EADDRNOTAVAIL;
-  for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
-    if (is_of_all(one->ai_addr)) {
-      throw std::invalid_argument(fmt::format(
-          "rendezvous {}: this address stands for all networks of this machine, and processes of "
-          "others cannot reach it by it; give the address of the network that the processes share",
-          host));
-    }
-    Socket socket(one->ai_family, SOCK_STREAM);
-    constexpr int kOn = 1;  // a port is free once its listener is gone, whatever still closes
-    if (socket.fd() >= 0 &&
-        setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &kOn, sizeof(kOn)) == 0 &&
-        bind(socket.fd(), one->ai_addr, one->ai_addrlen) == 0 && listen(socket.fd(), 1024) == 0) {
-      return socket;
-    }
-    error = errno;
+// Where the system does not let it, nothing, and errno.
+std::optional<Socket> listening(const addrinfo& at) {
+  Socket socket(at.ai_family, SOCK_STREAM);
+  constexpr int kOn = 1;  // a port is free once its listener is gone, whatever still closes
+  if (socket.fd() >= 0 &&
+      setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &kOn, sizeof(kOn)) == 0 &&
+      bind(socket.fd(), at.ai_addr, at.ai_addrlen) == 0 && listen(socket.fd(), 1024) == 0) {
+    return socket;
   }
+  return std::nullopt;
+}
+
+void expect_one_network(const addrinfo& at, const std::string& host) {
+  if (is_of_all(at.ai_addr)) {
+    throw std::invalid_argument(fmt::format(
+        "rendezvous {}: this address stands for all networks of this machine, and processes of "
+        "others cannot reach it by it; give the address of the network that the processes share",
+        host));
+  }
+}
+
+[[noreturn]] void refuse_listening(const std::string& host, int port, int error) {
   throw std::runtime_error(
       fmt::format("cannot listen at {}: {}", endpoint(host, port), std::strerror(error)));
 }
@@ -141,16 +146,26 @@ bool Socket::await(short events, std::chrono::steady_clock::time_point end) cons
   }
 }
 
+std::chrono::steady_clock::time_point turn_until(std::chrono::steady_clock::time_point end) {
+  constexpr auto kLeast = std::chrono::seconds(2);
+  const auto now = std::chrono::steady_clock::now();
+  return std::min(
+      end, now + std::max<std::chrono::steady_clock::duration>(kLeast, (end - now) / 4));
+}
+
 Socket connected(
     const std::string& host,
     int port,
     std::chrono::steady_clock::time_point end,
     bool loopback_alone) {
+  if (loopback_alone && !is_loopback(host)) {
+    throw std::invalid_argument(without_secret(endpoint(host, port)));
+  }
   const Addresses found = addresses_of(host, port);
   int error = ETIMEDOUT;
   for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
     if (loopback_alone && !loops_back(one->ai_addr)) {
-      throw std::invalid_argument(without_secret(endpoint(host, port)));
+      continue;
     }
     Socket socket(one->ai_family, SOCK_STREAM);
     if (socket.fd() < 0) {
@@ -162,7 +177,7 @@ Socket connected(
       if (error != EINPROGRESS) {
         continue;
       }
-      if (!socket.await(POLLOUT, end)) {
+      if (!socket.await(POLLOUT, turn_until(end))) {
         error = ETIMEDOUT;
         continue;
       }
@@ -197,15 +212,54 @@ void await_listener(const std::string& host, int port, std::chrono::milliseconds
 }
 
 Listener::Listener(const std::string& host, int port)
-    : Listener(host, port, listening(host, port)) {}
+    : Listener([&] {
+        const Addresses found = addresses_of(host, port);
+        int error = EADDRNOTAVAIL;
+        for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
+          expect_one_network(*one, host);
+          if (auto socket = listening(*one)) {
+            return *std::move(socket);
+          }
+          error = errno;
+        }
+        refuse_listening(host, port, error);
+      }()) {}
 
-Listener::Listener(const std::string& host, int port, Socket socket) : socket_(std::move(socket)) {
+std::vector<Listener> Listener::at_all(const std::string& host, int port, bool loopback_alone) {
+  if (loopback_alone && !is_loopback(host)) {
+    throw std::invalid_argument(without_secret(endpoint(host, port)));
+  }
+  std::vector<Listener> all;
+  int error = EADDRNOTAVAIL;
+  const Addresses found = addresses_of(host, port);
+  for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
+    expect_one_network(*one, host);
+    const bool known = std::ranges::any_of(all, [&](const Listener& other) {
+      return other.address() == text_of(one->ai_addr, one->ai_addrlen);
+    });
+    if (known || (loopback_alone && !loops_back(one->ai_addr))) {
+      continue;
+    }
+    const Addresses at = addresses_of(
+        text_of(one->ai_addr, one->ai_addrlen), all.empty() ? port : all.front().port());
+    if (auto socket = listening(*at)) {
+      all.push_back(Listener(*std::move(socket)));
+    } else {
+      error = errno;
+    }
+  }
+  if (all.empty()) {
+    refuse_listening(host, port, error);
+  }
+  return all;
+}
+
+Listener::Listener(Socket socket) : socket_(std::move(socket)) {
   sockaddr_storage mine{};
   socklen_t length = sizeof(mine);
   auto* const bound = reinterpret_cast<sockaddr*>(&mine);
   if (getsockname(fd(), bound, &length) != 0) {
-    throw std::runtime_error(
-        fmt::format("cannot listen at {}: {}", endpoint(host, port), std::strerror(errno)));
+    throw std::runtime_error(fmt::format("cannot tell where it listens: {}", std::strerror(errno)));
   }
   address_ = text_of(bound, length);
   port_ = port_of(bound);
@@ -254,27 +308,34 @@ bool is_of_this_machine(const std::string& host) {
 bool is_loopback(const std::string& host) {
   const Addresses found = addresses_of(host, 0);
   for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
-    if (!loops_back(one->ai_addr)) {
-      return false;
+    if (loops_back(one->ai_addr)) {
+      return true;
     }
   }
-  return true;
+  return false;
 }
 
-std::string address_towards(const std::string& host, int port) {
+std::string address_towards(const std::string& host, int port, bool loopback) {
   const Addresses found = addresses_of(host, port);
   int error = 0;
+  std::string other;
   for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
     const Socket datagram(one->ai_family, SOCK_DGRAM);
     // A datagram socket only chooses its route and sends nothing.
     sockaddr_storage mine{};
     socklen_t length = sizeof(mine);
     auto* const address = reinterpret_cast<sockaddr*>(&mine);
-    if (connect(datagram.fd(), one->ai_addr, one->ai_addrlen) == 0 &&
-        getsockname(datagram.fd(), address, &length) == 0) {
+    if (connect(datagram.fd(), one->ai_addr, one->ai_addrlen) != 0 ||
+        getsockname(datagram.fd(), address, &length) != 0) {
+      error = errno;
+    } else if (loops_back(address) == loopback) {
       return text_of(address, length);
+    } else if (other.empty()) {
+      other = text_of(address, length);
     }
-    error = errno;
+  }
+  if (!other.empty()) {
+    return other;
   }
   throw std::invalid_argument(fmt::format(
       "rendezvous {}: no network of this machine reaches it ({}); give another address with "

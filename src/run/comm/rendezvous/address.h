@@ -5,12 +5,14 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace paradyse::rendezvous {
 
-// The address from which packets to `host` leave.  Throws std::invalid_argument for a name that has
-// no address, or one that no network leads to.
-std::string address_towards(const std::string& host, int port);
+// The address from which packets to `host` leave; where the name has several, one that other
+// machines reach, or, with `loopback`, one that none does, before others.  Throws
+// std::invalid_argument for a name that has no address, or one that no network leads to.
+std::string address_towards(const std::string& host, int port, bool loopback = false);
 
 // Throws std::invalid_argument naming the interfaces there are.
 std::string address_of_interface(const std::string& interface);
@@ -19,7 +21,7 @@ std::string address_of_interface(const std::string& interface);
 // no address.
 bool is_of_this_machine(const std::string& host);
 
-// Whether each address of `host` is of the loopback interface, which no other machine reaches.
+// Whether some address of `host` is of the loopback interface, which no other machine reaches.
 // Throws likewise.
 bool is_loopback(const std::string& host);
 
@@ -52,9 +54,12 @@ struct Unreached : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A connection to the first address of `host` that takes one; one try.  Throws Unreached, and
-// std::invalid_argument for a name that has no address, or, with `loopback_alone`, for an address
-// that is not of the loopback interface.
+// What one of several addresses may take of the time until `end`, so that others have their turn.
+std::chrono::steady_clock::time_point turn_until(std::chrono::steady_clock::time_point end);
+
+// A connection to the first address of `host` that takes one, each in its turn; one try.  Throws
+// Unreached, and std::invalid_argument for a name that has no address, or, with `loopback_alone`,
+// none of the loopback interface, the only ones that are tried then.
 Socket connected(
     const std::string& host,
     int port,
@@ -68,9 +73,13 @@ void await_listener(const std::string& host, int port, std::chrono::milliseconds
 // Listens at one address of this machine, and at no other.
 class Listener {
  public:
-  // Port 0: any that is free.  Throws std::invalid_argument for an address that stands for all of
-  // them; std::runtime_error where nobody can listen there.
+  // At the first address of `host` that lets it.  Port 0: any that is free.  Throws
+  // std::invalid_argument for an address that stands for all of them; std::runtime_error where
+  // nobody can listen there.
   explicit Listener(const std::string& host, int port = 0);
+  // At each of them, at one port; with `loopback_alone` at those of the loopback interface.
+  // Throws likewise, and std::invalid_argument where none of them is.
+  static std::vector<Listener> at_all(const std::string& host, int port, bool loopback_alone);
 
   [[nodiscard]] int fd() const { return socket_.fd(); }
   [[nodiscard]] int port() const { return port_; }
@@ -83,7 +92,7 @@ class Listener {
   static void keep_alive(int fd);
 
  private:
-  Listener(const std::string& host, int port, Socket socket);
+  explicit Listener(Socket socket);
 
   Socket socket_;
   std::string address_;

@@ -177,14 +177,14 @@ std::shared_ptr<Store> reach_store(const ClientOptions& options) {
       Socket socket =
           connected(options.host, options.port, end, /*loopback_alone=*/options.secret.empty());
       Connection connection(std::move(socket));
-      const Session made = greet(connection, options, end);
+      const Session made = greet(connection, options, turn_until(end));
       return std::make_shared<RemoteStore>(std::move(connection), made, options.answer);
     } catch (const HungUp& error) {
       why = error.what();
     } catch (const Unreached& error) {
       why = error.what();
-    } catch (const Silent&) {
-      throw std::runtime_error("who listens there does not answer as a rendezvous does");
+    } catch (const Silent&) {  // another address of the name may lead to it
+      why = "who listens there does not answer as a rendezvous does";
     } catch (const Malformed& error) {
       throw std::runtime_error(fmt::format("who listens there is another: {}", error.what()));
     }

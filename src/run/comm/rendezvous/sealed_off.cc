@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <optional>
 
 #include <linux/filter.h>
 #include <netdb.h>
@@ -11,10 +12,15 @@
 namespace paradyse::rendezvous {
 namespace {
 
-std::vector<int> listeners() {
+// None where they cannot be listed.
+std::optional<std::vector<int>> listeners() {
   std::vector<int> found;
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
+  std::error_code failed;
+  const std::filesystem::directory_iterator open("/proc/self/fd", failed);
+  if (failed) {
+    return std::nullopt;
+  }
+  for (const auto& entry : open) {
     const std::string name = entry.path().filename();
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
@@ -48,8 +54,12 @@ bool is_at(int fd, const std::string& address) {
 ListenersSince::ListenersSince() : before_(listeners()) {}
 
 void ListenersSince::seal_off_new(const std::string& address) const {
-  for (const int fd : listeners()) {
-    if (std::ranges::find(before_, fd) != before_.end() || !is_at(fd, address)) {
+  const auto now = listeners();
+  if (!before_ || !now) {
+    return;
+  }
+  for (const int fd : *now) {
+    if (std::ranges::find(*before_, fd) != before_->end() || !is_at(fd, address)) {
       continue;
     }
     sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);  // of each packet, no byte

@@ -1,6 +1,7 @@
 // Listening sockets of a library, which it goes on listening at and which nobody is to reach.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ class ListenersSince {
   void seal_off_new(const std::string& address) const;
 
  private:
-  std::vector<int> before_;
+  std::optional<std::vector<int>> before_;
 };
 
 }  // namespace paradyse::rendezvous

@@ -108,6 +108,11 @@ void expect_secret(const std::string& secret, const std::string& source) {
         secret.size(),
         kLeastSecret));
   }
+  // An environment variable would end at a zero byte.
+  if (std::ranges::any_of(secret, [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
+    throw std::invalid_argument(fmt::format(
+        "{}: a secret is one line of text; make it by `head -c 32 /dev/urandom | base64`", source));
+  }
 }
 
 }  // namespace paradyse::rendezvous

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -63,11 +62,10 @@ class Server::Loop {
   explicit Loop(const ServerOptions& options)
       : options_(options),
         root_(root_key(options.secret)),
-        listener_(options.host, options.port),
+        listeners_(Listener::at_all(options.host, options.port, options.secret.empty())),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (options.secret.empty() && !listener_.loopback()) {
-      close(wake_);
-      throw std::invalid_argument(without_secret(endpoint(options.host, listener_.port())));
+    if (options.reserved) {
+      claimed_[{options.reserved->attempt, options.reserved->rank}] = options.reserved->process;
     }
     if (wake_ < 0) {
       throw std::runtime_error(fmt::format("no event descriptor: {}", std::strerror(errno)));
@@ -86,20 +84,18 @@ class Server::Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  [[nodiscard]] const Listener& listener() const { return listener_; }
+  [[nodiscard]] const Listener& listener() const { return listeners_.front(); }
   [[nodiscard]] const std::shared_ptr<Store>& table() const { return table_; }
-
-  void reserve(const Claim& claim) {
-    const std::lock_guard lock(mutex_);
-    claimed_[{claim.attempt, claim.rank}] = claim.process;
-  }
 
  private:
   void run() {
     while (!stop_) {
       std::vector<pollfd> wanted = {{.fd = wake_, .events = POLLIN, .revents = 0}};
       const bool accepts = Clock::now() >= accept_from_;
-      wanted.push_back({.fd = accepts ? listener_.fd() : -1, .events = POLLIN, .revents = 0});
+      for (const Listener& one : listeners_) {
+        wanted.push_back({.fd = accepts ? one.fd() : -1, .events = POLLIN, .revents = 0});
+      }
+      const std::size_t first_peer = wanted.size();
       for (const auto& peer : peers_) {
         const bool writes = !peer->leaving.empty();
         wanted.push_back(
@@ -112,7 +108,7 @@ class Server::Loop {
         continue;
       }
       for (std::size_t i = 0; i < peers_.size(); ++i) {
-        if (wanted[i + 2].revents != 0 && !serve(*peers_[i])) {
+        if (wanted[first_peer + i].revents != 0 && !serve(*peers_[i])) {
           forget(peers_[i]);
         }
       }
@@ -123,8 +119,10 @@ class Server::Loop {
         }
       }
       std::erase(peers_, nullptr);
-      if (accepts && wanted[1].revents != 0) {
-        accept_some();
+      for (std::size_t i = 0; i < listeners_.size(); ++i) {
+        if (wanted[1 + i].revents != 0) {
+          accept_some(listeners_[i]);
+        }
       }
     }
   }
@@ -147,9 +145,9 @@ class Server::Loop {
     return static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, 60000));
   }
 
-  void accept_some() {
+  void accept_some(const Listener& listener) {
     for (int taken = 0; taken < kAtOnce; ++taken) {
-      auto [fd, address] = listener_.accept();
+      auto [fd, address] = listener.accept();
       if (fd < 0) {
         if (is_no_room(errno) && !drop_a_stranger()) {
           accept_from_ = Clock::now() + kNoRoom;
@@ -241,7 +239,7 @@ class Server::Loop {
     peer.leaving += verdict_bytes(root_, peer.challenge, hello->bytes, verdict);
     if (verdict.answer == Answer::accepted) {
       peer.session = session(root_, peer.challenge, hello->bytes);
-      listener_.keep_alive(peer.fd);
+      Listener::keep_alive(peer.fd);
     } else {
       peer.last_word = true;
     }
@@ -252,7 +250,6 @@ class Server::Loop {
     if (claim.rank < 0) {
       return "";
     }
-    const std::lock_guard lock(mutex_);
     const auto [place, is_new] = claimed_.try_emplace(
         {claim.attempt, claim.rank}, fmt::format("{} at {}", claim.process, peer.address));
     if (is_new) {
@@ -280,7 +277,6 @@ class Server::Loop {
 
   void forget(std::unique_ptr<Peer>& peer) {
     if (peer->claim) {
-      const std::lock_guard lock(mutex_);
       claimed_.erase({peer->claim->attempt, peer->claim->rank});
     }
     peer.reset();
@@ -291,7 +287,7 @@ class Server::Loop {
       ++notices_;
       options_.notice(fmt::format(
           "the rendezvous at {} turned away a connection from {}: {}{}",
-          endpoint(listener_.address(), listener_.port()),
+          endpoint(listener().address(), listener().port()),
           peer.address,
           why,
           notices_ == kMostNotices ? "; others are not told of any more" : ""));
@@ -301,12 +297,11 @@ class Server::Loop {
   const ServerOptions options_;
   const Key root_;
   const std::shared_ptr<Store> table_ = std::make_shared<Table>();
-  Listener listener_;
+  const std::vector<Listener> listeners_;  // at one port
   const int wake_;
   std::atomic<bool> stop_ = false;
-  std::mutex mutex_;  // of what follows
+  // Of the thread alone, once it runs:
   std::map<std::pair<std::string, int>, std::string> claimed_;
-  // Of the thread alone:
   std::vector<std::unique_ptr<Peer>> peers_;  // in the order in which they came
   Clock::time_point accept_from_;
   int notices_ = 0;
@@ -318,6 +313,5 @@ Server::~Server() = default;
 int Server::port() const { return loop_->listener().port(); }
 std::string Server::address() const { return loop_->listener().address(); }
 std::shared_ptr<Store> Server::store() const { return loop_->table(); }
-void Server::reserve(const Claim& claim) { loop_->reserve(claim); }
 
 }  // namespace paradyse::rendezvous
