@@ -304,9 +304,9 @@ void expect_reading_keys(const std::vector<std::string>& settings, KnownBy model
   for (const std::string& setting : settings) {
     if (std::ranges::find(taken, setting.substr(0, setting.find('='))) == taken.end()) {
       throw std::invalid_argument(fmt::format(
-          "--set {}: for this model grad accepts only these keys: {}",
+          "--set {}: for this model grad accepts {}",
           setting,
-          joined(taken, ", ")));
+          taken.empty() ? "no key" : "only these keys: " + joined(taken, ", ")));
     }
   }
 }
@@ -326,7 +326,7 @@ Question sample_question(
     throw std::invalid_argument(fmt::format(
         "--bytes is for language models, but --model is of type {}: leave it out", model.family));
   }
-  expect_reading_keys(options.settings, KnownBy::samples);
+  expect_reading_keys(options.settings, known_to(model));
   const RunConfig config = load_config("", options.settings).config;
   const GridData data = reading([&] {
     return read_grid_data(

@@ -390,9 +390,12 @@ name = "{model.stem}"
             said = self.run_program("train", "-c", run, "--set", f"output.name={model.stem}2").stderr
             self.assertIn("plans use the structured model of measured costs", said)
             self.assertIn("--lengths is for language models", self.error_of("profile", "-c", run, "--lengths", 64))
-            for key in ("data.bytes=true", "data.max_tokens=9", "parallel.attention=METP", "parallel.head_groups=2"):
-                self.assertIn(key.split("=")[0] + " is for language models",
-                              self.error_of("train", "-c", run, "--set", key))
+            for key in ("parallel.attention=METP", "parallel.head_groups=2"):
+                self.assertIn(key.split("=")[0] + " is for language models, but",
+                              self.error_of("train", "-c", run, "--set", "output.name=refused", "--set", key))
+            said = self.run_program("eval", "-c", run, "--set", "data.bytes=true", "--set", "data.max_tokens=9").stderr
+            self.assertIn("data.bytes is for language models and does nothing for a model of type", said)
+            self.assertIn("data.max_tokens is for language models and does nothing", said)
         self.assertIn("data.path", self.error_of("profile", "--model", self.video))
 
     def test_what_is_wrong_is_named(self):
@@ -409,6 +412,7 @@ name = "{model.stem}"
         self.assertIn("patch_size 2", self.error_of(*self.grad(self.video)))
         self.write_frames([1, 2, 5, 4, 6], [float("nan")] * (2 * 5 * 4 * 6))
         self.assertIn("not finite", self.error_of(*self.grad(self.video)))
+        self.assertIn("accepts no key", self.error_of(*self.grad(self.video, "--set", "data.sequences=3")))
         self.alignment.write_text(ALIGNMENT.replace("AC-EFGH", "AC-E7GH"))
         self.assertIn("alignment.sto:3: '7'", self.error_of(*self.grad(self.protein)))
         self.alignment.write_text(ALIGNMENT.replace("AC-EFGH", "AC-EFG"))

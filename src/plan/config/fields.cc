@@ -156,14 +156,14 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Take alignments for proteins even if all their letters are A, C, G, T, U or N. "
                "Otherwise such an alignment is refused as one of nucleotides.",
        .value = &c.data.protein,
-       .known_by = KnownBy::samples},
+       .known_by = KnownBy::alignments},
       {.key = "data.masked_residues",
        .help = "Residues of alignments that are left out, while the others keep their places. "
                "marked: columns with an m in the line #=GC MM of a Stockholm file. unknown: those, "
                "and where the first sequence has X, J or O. none: no residue.",
        .value = &c.data.masked_residues,
        .accepted = {"marked", "unknown", "none"},
-       .known_by = KnownBy::samples},
+       .known_by = KnownBy::alignments},
       {.key = "data.masked_letters",
        .help =
            "Letters of alignments that do not count, for a model with msa_mask. marked: letters "
@@ -172,20 +172,20 @@ std::vector<Field> fields(RunConfig& c) {
            "letter.",
        .value = &c.data.masked_letters,
        .accepted = {"none", "marked", "ends"},
-       .known_by = KnownBy::samples},
+       .known_by = KnownBy::alignments},
       {.key = "data.sequences",
        .help = "Sequences of an alignment that are its MSA, the first and others drawn for each "
                "sample. 0: all, or, for a model with no_extra_blocks, 512.",
        .value = &c.data.sequences,
        .range = from_zero,
-       .known_by = KnownBy::samples},
+       .known_by = KnownBy::alignments},
       {.key = "data.extra_sequences",
        .help =
            "For a model with no_extra_blocks: sequences of an alignment beyond its MSA that the "
            "extra-MSA stack gets, at most. 0: 1024.",
        .value = &c.data.extra_sequences,
        .range = from_zero,
-       .known_by = KnownBy::samples},
+       .known_by = KnownBy::alignments},
       {.key = "data.end_id",
        .help = "Token added after each text. auto: the tokenizer's end-of-text token, or none for "
                "a model without a tokenizer.",
@@ -463,19 +463,26 @@ std::vector<std::string> keys_known_by(KnownBy models) {
   return keys;
 }
 
-std::vector<std::string> keys_of_others(const RunConfig& config, bool of_samples) {
+std::vector<std::pair<std::string, KnownBy>> keys_of_others(
+    const RunConfig& config, KnownBy models) {
   RunConfig said = config;
   RunConfig defaults;
   const std::vector<Field> now = fields(said);
   const std::vector<Field> plain = fields(defaults);
-  const KnownBy others = of_samples ? KnownBy::documents : KnownBy::samples;
-  std::vector<std::string> keys;
+  std::vector<std::pair<std::string, KnownBy>> keys;
   for (std::size_t i = 0; i < now.size(); ++i) {
-    if (now[i].known_by == others && toml_text(now[i]) != toml_text(plain[i])) {
-      keys.push_back(now[i].key);
+    const bool others = now[i].known_by != KnownBy::all && now[i].known_by != models;
+    if (others && toml_text(now[i]) != toml_text(plain[i])) {
+      keys.emplace_back(now[i].key, now[i].known_by);
     }
   }
   return keys;
+}
+
+std::string to_string(KnownBy models) {
+  return models == KnownBy::documents    ? "language models"
+         : models == KnownBy::alignments ? "protein models"
+                                         : "";
 }
 
 std::string list_of(const std::vector<std::string>& names) {

@@ -29,8 +29,8 @@ struct Range {
   }
 };
 
-// Which models know a key: those of documents, or those of samples of several dims.
-enum class KnownBy { all, documents, samples };
+// Which models know a key; `none`: of models, those that know no more than what all do.
+enum class KnownBy { all, documents, alignments, none };
 
 struct Field {
   std::string key;   // "train.steps"
@@ -61,8 +61,11 @@ std::string section_of(const std::string& key);
 
 // Keys that these models alone know.
 std::vector<std::string> keys_known_by(KnownBy models);
-// Keys that say something other than their default and that only other models know.
-std::vector<std::string> keys_of_others(const RunConfig& config, bool of_samples);
+// Keys that say something other than their default and that only other models know; and which do.
+std::vector<std::pair<std::string, KnownBy>> keys_of_others(
+    const RunConfig& config, KnownBy models);
+// "language models"; of all and none "".
+std::string to_string(KnownBy models);
 
 // What a field takes, as in "a whole number from 1".
 std::string accepted_text(const Field& field);

@@ -32,9 +32,7 @@ std::vector<ConfigKey> config_keys() {
          .default_value = toml_text(field),
          .accepted = accepted_text(field),
          .meaning = field.help,
-         .models = field.known_by == KnownBy::documents ? "language models"
-                   : field.known_by == KnownBy::samples ? "multi-axis models (video, protein)"
-                                                        : ""});
+         .models = to_string(field.known_by)});
   }
   return keys;
 }

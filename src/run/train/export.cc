@@ -56,7 +56,7 @@ ModelFolder model_of(const Resumed& checkpoint, const std::string& model) {
   }
   ModelFolder folder = [&] {
     try {
-      return model_at(config);
+      return model_at(config, /*of_a_run=*/true);
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(
           fmt::format("{}; give the place of the run's model with --model", error.what()));

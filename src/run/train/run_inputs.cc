@@ -11,7 +11,6 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/text_match.h"
-#include "src/plan/config/fields.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/plan/strategy/mlp_names.h"
 #include "src/run/data/data_files.h"
@@ -44,19 +43,29 @@ void expect_set(const std::string& key, const std::string& value) {
   }
 }
 
-// Throws naming the first key that says something and that only other models know.
-void expect_known_keys(const RunConfig& config, const Model& model) {
-  const bool samples = model.of_samples();
-  for (const std::string& key : keys_of_others(config, samples)) {
+// What is said of data goes with a run file to models of any kind; the rest says what cannot be
+// done. Notes what does nothing, and throws naming the first key that cannot be followed.
+void take_known_keys(const RunConfig& config, ModelFolder& folder, bool of_a_run) {
+  const Model& model = folder.model;
+  const std::string& type = model.family == "text" ? model.name : model.family;
+  for (const auto& [key, models] : keys_of_others(config, known_to(model))) {
+    if (of_a_run || section_of(key) == "data") {
+      folder.notes.push_back(fmt::format(
+          "{} is for {} and does nothing for a model of type {}", key, to_string(models), type));
+      continue;
+    }
     throw std::invalid_argument(fmt::format(
         "{} is for {}, but model.path is a model of type {}: leave it out{}",
         key,
-        samples ? "language models" : "multi-axis models (video, protein)",
-        model.family == "text" ? model.name : model.family,
+        to_string(models),
+        type,
         key.starts_with("parallel.") ? "; layouts and tiles are planned, and --plan says what each "
                                        "part runs"
                                      : ""));
   }
+}
+
+void expect_device(const RunConfig& config, const Model& model) {
   if (config.parallel.device != "cpu" && !model.limits.gpus) {
     throw std::invalid_argument(
         "parallel.device: multi-axis models (video, protein) run only on CPUs so far");
@@ -65,12 +74,19 @@ void expect_known_keys(const RunConfig& config, const Model& model) {
 
 }  // namespace
 
-ModelFolder model_at(const RunConfig& config) {
+KnownBy known_to(const Model& model) {
+  return !model.of_samples()           ? KnownBy::documents
+         : model.family == "evoformer" ? KnownBy::alignments
+                                       : KnownBy::none;
+}
+
+ModelFolder model_at(const RunConfig& config, bool of_a_run) {
   expect_set("model.path", config.model.path);
   ModelFolder folder = reading(
       [&] { return open_model(config.model.path, config.model.random_weights); }, "model.path");
   Model& model = folder.model;
-  expect_known_keys(config, model);
+  take_known_keys(config, folder, of_a_run);
+  expect_device(config, model);
   if (model.of_samples()) {
     return folder;
   }

@@ -13,6 +13,7 @@
 #include "paradyse/run/backend.h"
 #include "paradyse/run/train.h"
 #include "paradyse/run/weights.h"
+#include "src/plan/config/fields.h"
 #include "src/plan/profile/fit.h"
 #include "src/run/train/dataset.h"
 
@@ -20,7 +21,11 @@ namespace paradyse {
 
 // All throw std::invalid_argument naming the key, what stands there and what would be accepted.
 
-ModelFolder model_at(const RunConfig& config);
+// Which keys the model knows beside those of all.
+KnownBy known_to(const Model& model);
+// Of keys that only other models know those of [data] are noted (ModelFolder::notes) and others
+// refused; of a run that began when they were ignored they are all noted.
+ModelFolder model_at(const RunConfig& config, bool of_a_run = false);
 
 // The documents that a language model is trained, evaluated or scored on: the one rule of which are
 // taken, and cut.  `key`: what `paths` are written under.

@@ -98,7 +98,7 @@ TrainingInputs training_inputs(
     changes = expect_same_run(loaded, *from);
   }
   const c10::Device device = device_named(config.parallel.device);
-  ModelFolder model = model_at(config);
+  ModelFolder model = model_at(config, /*of_a_run=*/from.has_value());
   ModelWeights weights{.said = "those of the checkpoint", .notes = model.notes};
   if (!from) {
     weights = weights_at(config, model);
