@@ -358,6 +358,13 @@ class RestartTest(DurableTest):
         self.assertEqual(len(self.losses(run)), len(self.losses(straight)))
         self.assertIn("after step 8 of 8", self.run_program(*auto).stderr)
 
+    # Made by somebody beforehand: it is not ours to move.
+    def test_auto_resume_leaves_an_empty_folder(self):
+        mine = self.folder / "runs" / "mine"
+        mine.mkdir(parents=True)
+        self.assertIn("exists", self.error_of("train", "-c", self.config, "--auto-resume", "mine"))
+        self.assertEqual(list(mine.parent.iterdir()), [mine])
+
     # The rank that keeps the rendezvous comes 12 s late.
     def test_a_late_rank_is_waited_for(self):
         late = 70 if LONG else 12

@@ -805,11 +805,14 @@ TEST(TextShape, RefusesImpossibleSizes) {
   expect_refused(json::array(), "object");
   expect_refused(nullptr, "object");
   json huge = small_config();
-  for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size"}) {
+  for (const char* key : {"hidden_size", "intermediate_size", "vocab_size"}) {
     huge[key] = std::numeric_limits<std::int32_t>::max();
   }
   huge["head_dim"] = 2;
+  huge["num_hidden_layers"] = 16384;
   expect_refused(huge, "parameters", "2^53");
+  huge["num_hidden_layers"] = 16385;
+  expect_refused(huge, "16385 layers", "at most 16384");
 }
 
 // As published with each model (sum of the sizes in its safetensors files).

@@ -172,6 +172,13 @@ TEST_P(HostileFiles, WhatNestsIsRefused) {
   }
   outcome_of(dotted + " = 1\n", "a key of 100000 parts");
   outcome_of("[" + dotted + "]\n", "a table of 100000 parts");
+  for (const std::string three : {"\"\"\"", "'''"}) {  // a string may end in quotes of its own
+    for (const std::string& more : {three.substr(0, 1), three.substr(0, 2)}) {
+      outcome_of(
+          "a = {b = " + three + "x" + three + more + ", " + dotted + " = 1}\n",
+          "a key of 100000 parts behind a string that ends in " + three + more);
+    }
+  }
 }
 
 TEST_P(HostileFiles, WhatIsCutOffIsReadOrRefused) {

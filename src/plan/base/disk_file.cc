@@ -245,13 +245,21 @@ std::pair<fs::path, int> new_file_beside(const fs::path& file) {
 void replace_file(const fs::path& file, const std::string& text) {
   std::error_code error;
   const fs::file_status status = fs::status(file, error);
+  if (error && status.type() != fs::file_type::not_found) {  // as a link that is not to be followed
+    errno = error.value();
+    refuse(file, "cannot be written");
+  }
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     write_into(file, text);
     return;
   }
   const fs::path place = behind_links(file);
   const auto [partial, descriptor] = new_file_beside(place);
-  const bool written = write_all(descriptor, text) && ::fsync(descriptor) == 0;
+  struct stat before{};
+  const bool replaces = ::stat(place.c_str(), &before) == 0;
+  const bool written = write_all(descriptor, text) &&
+                       (!replaces || ::fchmod(descriptor, before.st_mode & 07777U) == 0) &&
+                       ::fsync(descriptor) == 0;
   int wrong = errno;
   ::close(descriptor);
   const bool placed = written && ::rename(partial.c_str(), place.c_str()) == 0;

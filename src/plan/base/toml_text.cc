@@ -24,8 +24,15 @@ std::size_t end_of_string(std::string_view text, std::size_t at) {
   for (std::size_t i = at + (lines ? 3 : 1); i < text.size(); ++i) {
     if (text[i] == '\\' && quote == '"') {
       ++i;
-    } else if (lines ? text.substr(i).starts_with(three) : text[i] == quote) {
-      return i + (lines ? 3 : 1);
+    } else if (!lines && text[i] == quote) {
+      return i + 1;
+    } else if (lines && text.substr(i).starts_with(three)) {
+      // Of up to five the last three end it.
+      const std::size_t most = std::min(i + 5, text.size());
+      for (i += 3; i < most && text[i] == quote;) {
+        ++i;
+      }
+      return i;
     } else if (!lines && text[i] == '\n') {
       return i;
     }

@@ -108,7 +108,8 @@ class LineFile : public DocumentFile {
         refuse(
             path_.string() + ":" + std::to_string(number),
             "has more than " + std::to_string(kMostContent) +
-                " bytes, and such a document has fewer; write one document a line");
+                " bytes, which no line may have: write one document a line, split a longer one, or "
+                "make token files of it with paradyse-data");
       }
       if (number == 1) {
         if (const std::string why = foreign_format(line); !why.empty()) {

@@ -51,7 +51,8 @@ void replace(const fs::path& path, const std::string& text, bool durably) {
   fs::path partial = path;
   partial += ".partial";
   try {
-    const Handle file(partial, O_WRONLY | O_CREAT | O_TRUNC);
+    ::unlink(partial.c_str());  // of a process that was killed; no link is followed
+    const Handle file(partial, O_WRONLY | O_CREAT | O_EXCL);
     if (file.get() < 0) {
       refuse(partial, "cannot be created");
     }

@@ -145,6 +145,9 @@ bool RunFolder::is_begun(const fs::path& run) {
       fs::is_regular_file(run / "config.toml", error)) {
     return fs::is_regular_file(run / "config.toml", error);
   }
+  if (fs::is_empty(run, error)) {  // somebody's own, made beforehand
+    return false;
+  }
   for (fs::directory_iterator at(run, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
     const bool ours = name == "config.toml.partial" ||

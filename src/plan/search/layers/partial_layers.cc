@@ -61,16 +61,17 @@ std::vector<Partial> thinned_alike(std::vector<Partial> all) {
   return kept;
 }
 
-std::vector<Partial> thinned(std::vector<Partial> all) {
+std::vector<Partial> thinned(std::vector<Partial> all, const LayerRules& rules) {
   if (all.size() <= kMostKept) {
     return all;
   }
-  std::map<double, std::vector<Partial>> by_factor;
+  std::map<std::pair<double, Verb>, std::vector<Partial>> comparable;
   for (Partial& one : all) {
-    by_factor[one.factor].push_back(std::move(one));
+    const Verb verb = rules.mix_verbs ? Verb{} : verb_of(one);
+    comparable[{one.factor, verb}].push_back(std::move(one));
   }
   all.clear();
-  for (auto& [factor, alike] : by_factor) {
+  for (auto& [of, alike] : comparable) {
     std::ranges::move(thinned_alike(std::move(alike)), std::back_inserter(all));
   }
   return all;
@@ -123,11 +124,11 @@ LayerWays layer_ways(std::vector<std::vector<Partial>> choices, const LayerRules
         }
       }
     }
-    layers = thinned(unbeaten(std::move(longer), alike));
+    layers = thinned(unbeaten(std::move(longer), alike), rules);
   }
   if (rules.whole) {
     add_whole(layers, rules);
-    layers = thinned(unbeaten(std::move(layers), alike));
+    layers = thinned(unbeaten(std::move(layers), alike), rules);
   }
   for (Partial& one : layers) {
     one.cost = one.cost * one.factor;
