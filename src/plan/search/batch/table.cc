@@ -53,7 +53,8 @@ const BatchPlannerRow& batch_planner_row(const std::string& name) {
 }
 
 std::unique_ptr<DocumentPlanner> batch_planner(PlanningTask task) {
-  return batch_planner_row(task.batch_planner).make(std::move(task));
+  const BatchPlannerRow& row = batch_planner_row(task.batch_planner);
+  return row.make(std::move(task));
 }
 
 std::vector<int> one_or_all(int ranks) {

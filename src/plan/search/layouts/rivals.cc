@@ -6,6 +6,7 @@
 
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/model/evoformer/evoformer.h"
+#include "src/plan/search/layers/part_cost.h"
 
 namespace paradyse {
 namespace {
