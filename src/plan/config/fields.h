@@ -51,7 +51,7 @@ struct Field {
   bool id = false;                         // the same: of a token, auto or none
   std::string old_key = {};                // accepted, too
   std::vector<Renamed> renamed = {};       // values whose old name is accepted, too
-  KnownBy known_by = KnownBy::all;         // others refuse it where it differs from its default
+  KnownBy known_by = KnownBy::all;         // to others it does nothing, which is said or refused
 };
 
 // In the order of the struct; they write into `config`.

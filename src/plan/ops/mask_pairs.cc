@@ -1,7 +1,6 @@
 // (y) -> y (S + e) / (n + e), in y's memory: y [i, j, C] is a sum over S sequences divided by
-// S + e, n_ij = sum_s m_si m_sj the number of those in which the batch's mask m counts both
-// residues
-// (`norm` of OpenFold's OuterProductMean).
+// S + e, n_ij = sum_s m_si m_sj the number of those that count for both residues by the batch's
+// mask m (`norm` of OpenFold's OuterProductMean).
 //
 // A batch brings the whole mask to every rank, so each makes n of its own pairs and nothing is
 // sent.  Adjoint: dy = (gradient of the result) times the same.

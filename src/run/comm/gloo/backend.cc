@@ -97,13 +97,9 @@ class GlooBackend final : public Backend {
     meeting_ = gloo::meet(options, options.patience);
     store_ = meeting_.store;
     rendezvous_ = rendezvous::endpoint(options.host, meeting_.port);
-    watch_.emplace(
-        store_,
-        options.rank,
-        options.size,
-        options.deadline,
-        rendezvous_ +
-            (options.kept_elsewhere ? "" : " (kept by rank 0, which is gone or stopped)"));
+    lost_ =
+        rendezvous_ + (options.kept_elsewhere ? "" : " (kept by rank 0, which is gone or stopped)");
+    watch_.emplace(store_, options.rank, options.size, options.deadline, lost_);
     try {
       const rendezvous::Listener listener(address_);
       of_store([&] {
@@ -189,12 +185,8 @@ class GlooBackend final : public Backend {
     try {
       return ask();
     } catch (const std::runtime_error& error) {
-      throw CommunicatorError(fmt::format(
-          "rank {} lost the rendezvous at {}{}: {}",
-          options_.rank,
-          rendezvous_,
-          options_.kept_elsewhere ? "" : " (kept by rank 0, which is gone or stopped)",
-          error.what()));
+      throw CommunicatorError(
+          fmt::format("rank {} lost the rendezvous at {}: {}", options_.rank, lost_, error.what()));
     }
   }
 
@@ -307,6 +299,7 @@ class GlooBackend final : public Backend {
   std::string name_;
   std::string address_;     // this process's
   std::string rendezvous_;  // for messages
+  std::string lost_;        // likewise, once it does not answer
   gloo::Meeting meeting_;
   std::shared_ptr<gloo::Store> store_;
   std::optional<gloo::Watch> watch_;

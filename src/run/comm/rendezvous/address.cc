@@ -98,11 +98,6 @@ void expect_one_network(const addrinfo& at, const std::string& host) {
   }
 }
 
-[[noreturn]] void refuse_listening(const std::string& host, int port, int error) {
-  throw std::runtime_error(
-      fmt::format("cannot listen at {}: {}", endpoint(host, port), std::strerror(error)));
-}
-
 }  // namespace
 
 std::string endpoint(const std::string& host, int port) {
@@ -212,18 +207,7 @@ void await_listener(const std::string& host, int port, std::chrono::milliseconds
 }
 
 Listener::Listener(const std::string& host, int port)
-    : Listener([&] {
-        const Addresses found = addresses_of(host, port);
-        int error = EADDRNOTAVAIL;
-        for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
-          expect_one_network(*one, host);
-          if (auto socket = listening(*one)) {
-            return *std::move(socket);
-          }
-          error = errno;
-        }
-        refuse_listening(host, port, error);
-      }()) {}
+    : Listener(std::move(at_all(host, port, /*loopback_alone=*/false).front())) {}
 
 std::vector<Listener> Listener::at_all(const std::string& host, int port, bool loopback_alone) {
   if (loopback_alone && !is_loopback(host)) {
@@ -249,7 +233,8 @@ std::vector<Listener> Listener::at_all(const std::string& host, int port, bool l
     }
   }
   if (all.empty()) {
-    refuse_listening(host, port, error);
+    throw std::runtime_error(
+        fmt::format("cannot listen at {}: {}", endpoint(host, port), std::strerror(error)));
   }
   return all;
 }
