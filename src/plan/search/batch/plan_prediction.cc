@@ -120,13 +120,14 @@ FoldedGroup PlanPrediction::fold(
   for (const Seat& seat : seats) {
     folded.held.push_back(footprint(parts, seat, task_.precision, 0));
   }
-  if (seconds_from(folded.domain).by_work()) {
+  if (const TimeModel& by = seconds_from(folded.domain); by.by_work()) {
     for (const auto& [body, alike] : bodies(parts)) {
       const ScheduledPart& part = parts[alike.front()];
       const bool of_layer = part.weights >= 0 && part.layer >= 0;  // a move is in no model
       const auto [seconds, fresh] = known.seconds.try_emplace({body, slowness});
       if (fresh) {
-        seconds->second = {part.body, part_seconds(part, seats, slowness)};
+        seconds->second = {
+            part.body, seconds_together(task_, by, {&part, 1}, seats, slowness).total()};
       }
       folded.parts.push_back(
           {.layer = of_layer ? part.layer : -1,
@@ -363,12 +364,6 @@ Slowness PlanPrediction::slowness_of(const PlanGroup& group) const {
     }
   }
   return slowness;
-}
-
-double PlanPrediction::part_seconds(
-    const ScheduledPart& part, const std::vector<Seat>& seats, const Slowness& slowness) const {
-  const TimeModel& seconds = seconds_from(part.program().domain);
-  return seconds_together(task_, seconds, {&part, 1}, seats, slowness).total();
 }
 
 }  // namespace paradyse

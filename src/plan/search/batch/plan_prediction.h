@@ -47,12 +47,6 @@ class PlanPrediction {
   // [world rank] Seconds that it computes for a plan by the closed form, alone on a core.
   [[nodiscard]] std::vector<double> work_of_ranks(const Plan& plan);
 
-  // Forward and backward of a part on these ranks of a group, until all are done, by the time model
-  // alone; copies to the host are not in it.
-  [[nodiscard]] double part_seconds(
-      const ScheduledPart& part,
-      const std::vector<Seat>& seats,
-      const Slowness& slowness = {}) const;
   // Of a group, with what measurements taught; and of its rank that needs most.
   [[nodiscard]] double group_seconds(const GroupTask& group, const std::vector<Seat>& seats) {
     return group_seconds(group, seats, {}, correction_, /*hoped=*/true);
