@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "paradyse/plan/layout_planner.h"
-#include "paradyse/plan/model_family.h"
+#include "paradyse/plan/model_folder.h"
 #include "paradyse/plan/parts.h"
 #include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/backend.h"

@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "paradyse/plan/plan.h"
-#include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 
 using namespace paradyse;  // an example may

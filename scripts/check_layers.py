@@ -51,8 +51,7 @@ HEADERS = {
     "run/weights": "src/run/weights",
     "plan/config": "src/plan/config",
     "plan/plan": "src/plan/plan",
-    "plan/model_family": "src/plan/model",
-    "plan/planning_task": "src/plan/search/layers",
+    "plan/detail/planning_task": "src/plan/search/layers",
     "plan/profile": "src/plan/profile",
     "run/train": "src/run/train",
 }
@@ -66,7 +65,7 @@ def folder_of(path):
         name = path[len("include/paradyse/") : -len(".h")]
         if name in HEADERS:
             return HEADERS[name]
-        side, stem = name.split("/")
+        side, *_, stem = name.split("/")
         found = sorted((root / "src" / side).rglob(stem + ".cc"))
         return folder_of(str(found[0].relative_to(root))) if found else None
     for depth in (4, 3, 2):
@@ -97,6 +96,10 @@ def main():
                 wrong.append(f"{name}:{number}: {mine} must not include {target}, of {theirs} above it")
             if name.startswith("include/") and not target.startswith("paradyse/"):
                 wrong.append(f"{name}:{number}: a promised header includes {target}, which is not installed")
+    for file in sorted((root / "examples").rglob("*.cc")):  # a user names no header of detail/
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            if re.match(r'\s*#\s*include\s*"paradyse/\w+/detail/', line):
+                wrong.append(f"{file.relative_to(root)}:{number}: an example includes a header of detail/")
     print("\n".join(wrong) if wrong else f"check_layers: {len(files)} files, no include points upwards")
     return 1 if wrong else 0
 

@@ -300,7 +300,7 @@ def line_of(tokens, labels):
 
 
 def worst_error(actual, expected):
-    """The measure of include/paradyse/run/gradient_error.h."""
+    """The measure of include/paradyse/run/gradients.h."""
     whole = sum(g.norm() ** 2 for g in expected.values()) ** 0.5
     return max(
         ((actual[name] - g).norm() / max(g.norm(), 1e-3 * whole)).item() for name, g in expected.items())

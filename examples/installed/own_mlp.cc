@@ -9,7 +9,6 @@
 
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/writer.h"
-#include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 
 using namespace paradyse;  // an example may

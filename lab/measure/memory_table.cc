@@ -9,7 +9,6 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
-#include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "src/run/check/check_case.h"
 #include "src/run/data/synthetic_samples.h"

@@ -40,7 +40,7 @@ struct MemoryRow {
   std::optional<std::int64_t> measured_bytes{};  // by the accountant
   std::optional<double> seconds{};               // where it was measured
   // Of the small sample against naive in float64: of the loss, relative; the largest of a gradient
-  // (gradient_error.h).
+  // (gradients.h).
   double loss_error = 0;
   double gradient_error = 0;
 };

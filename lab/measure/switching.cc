@@ -12,8 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/detail/static_strategy.h"
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/static_strategy.h"
 #include "paradyse/run/session.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/run/device/device.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/transfer.h"
+#include "paradyse/plan/detail/transfer.h"
 #include "src/run/device/device.h"
 #include "tests/device/device.h"
 #include "tests/support/equality.h"

@@ -1,5 +1,5 @@
 // Measured ratios of steps, the interval that they leave, and what is said of them.
-#include "paradyse/plan/compared_steps.h"
+#include "paradyse/plan/detail/compared_steps.h"
 
 #include <cmath>
 #include <vector>

@@ -1,5 +1,5 @@
 // What steps teach: the formula, and planners on a pretended machine that changes its speed.
-#include "paradyse/plan/correction.h"
+#include "paradyse/plan/detail/correction.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,4 @@
 // Cuts: that pieces partition, in which order they are stored, and how even they are.
-#include "paradyse/plan/cuts.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -11,6 +9,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "paradyse/plan/detail/layout.h"
 
 namespace paradyse {
 namespace {

@@ -1,6 +1,6 @@
 // Tables between random layouts of up to four dims: orders, cuts of several dims at once (grids of
 // ranks), pieces that overlap along one dim, empty pieces, sums.  Judge: labels, one at a time.
-#include "paradyse/plan/layout.h"
+#include "paradyse/plan/detail/layout.h"
 
 #include <algorithm>
 #include <functional>
@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/transfer.h"
+#include "paradyse/plan/detail/transfer.h"
 
 namespace paradyse {
 namespace {

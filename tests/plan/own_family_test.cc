@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/model_family.h"
+#include "paradyse/plan/model_folder.h"
 #include "paradyse/plan/parts.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/sample_planner.h"

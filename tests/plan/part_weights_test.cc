@@ -1,5 +1,5 @@
 // The stack of a part as a run of elements, and the terms that builders take out of it.
-#include "paradyse/plan/part_weights.h"
+#include "paradyse/plan/detail/part_weights.h"
 
 #include <stdexcept>
 #include <string>

@@ -1,5 +1,5 @@
 // Placements of streams, and the moves that a timeline puts between parts that want them otherwise.
-#include "paradyse/plan/placement.h"
+#include "paradyse/plan/detail/placement.h"
 
 #include <algorithm>
 #include <memory>

@@ -30,7 +30,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/schedule.h"
+#include "paradyse/plan/detail/schedule.h"
 #include "paradyse/plan/strategy.h"
 #include "src/plan/model/text/text_shape.h"
 

@@ -1,5 +1,5 @@
 // Ranks that compute at unlike speeds: what steps teach of them, and plans that divide work by it.
-#include "paradyse/plan/rank_speeds.h"
+#include "paradyse/plan/detail/rank_speeds.h"
 
 #include <algorithm>
 #include <cmath>

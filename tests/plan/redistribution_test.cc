@@ -1,6 +1,4 @@
 // What a redistribution knows, when it is known, and what people call it.
-#include "paradyse/plan/redistribution.h"
-
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -9,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/detail/transfer.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/model/text/text_shape.h"
 

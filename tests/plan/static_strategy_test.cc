@@ -1,5 +1,5 @@
 // One strategy for all documents, and plans judged by the best such; layers whose parts are alike.
-#include "paradyse/plan/static_strategy.h"
+#include "paradyse/plan/detail/static_strategy.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
 // Transfers against a slow obvious judge: elements with labels, moved one at a time.
-#include "paradyse/plan/transfer.h"
+#include "paradyse/plan/detail/transfer.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +13,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "paradyse/plan/transfer.h"
 
 namespace paradyse {
 namespace {

@@ -18,7 +18,6 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/plan.h"
-#include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/text/text_shape.h"

@@ -60,7 +60,7 @@ TEST(CheckLayouts, PublishedBeginningsAreWithinTheTolerance) {
   }
 }
 
-// Gradients below a thousandth of all are judged by that (gradient_error.h): of such a size a part
+// Gradients below a thousandth of all are judged by that (gradients.h): of such a size a part
 // in 1e8 is found in float64.  Of the first layer, since not all of a last layer reaches the loss;
 // but for what adds the same to all scores of a row, whose gradient is zero in exact arithmetic.
 TEST(CheckLayouts, NoGradientVanishes) {

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/transfer.h"
+#include "paradyse/plan/detail/transfer.h"
 #include "tests/support/layouts.h"
 #include "tests/support/processes.h"
 

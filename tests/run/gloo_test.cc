@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "paradyse/plan/detail/transfer.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/transfer.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"

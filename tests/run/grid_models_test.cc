@@ -14,7 +14,6 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/sample_planner.h"
-#include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/evoformer/evoformer.h"

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"

@@ -12,7 +12,6 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "src/plan/model/text/text_shape.h"
 #include "tests/support/equality.h"

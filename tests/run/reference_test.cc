@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/check/continuation.h"
 #include "src/run/reference/text.h"

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/plan.h"
-#include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "src/plan/plan/group_timeline.h"
 #include "tests/support/equality.h"

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/model/text/weight_names.h"

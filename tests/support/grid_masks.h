@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 
 namespace paradyse::test {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "paradyse/plan/schedule.h"
+#include "paradyse/plan/detail/schedule.h"
 
 namespace paradyse::test {
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/correction.h"
+#include "paradyse/plan/detail/correction.h"
+#include "paradyse/plan/detail/planning_task.h"
+#include "paradyse/plan/detail/rank_speeds.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/planning_task.h"
-#include "paradyse/plan/rank_speeds.h"
 
 namespace paradyse {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/tiles.h"
+#include "paradyse/plan/detail/tiles.h"
 
 namespace paradyse {
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/plan/part_weights.h"
-#include "paradyse/plan/rope.h"
-#include "paradyse/plan/tiles.h"
+#include "paradyse/plan/detail/part_weights.h"
+#include "paradyse/plan/detail/rope.h"
+#include "paradyse/plan/detail/tiles.h"
 
 namespace paradyse {
 

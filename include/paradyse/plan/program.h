@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/layout.h"
+#include "paradyse/plan/detail/layout.h"
+#include "paradyse/plan/detail/part_weights.h"
+#include "paradyse/plan/detail/transfer.h"
 #include "paradyse/plan/model.h"
-#include "paradyse/plan/part_weights.h"
-#include "paradyse/plan/redistribution.h"
 
 namespace paradyse {
 

@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/detail/placement.h"
+#include "paradyse/plan/detail/schedule.h"
 #include "paradyse/plan/model.h"
-#include "paradyse/plan/placement.h"
 #include "paradyse/plan/program.h"
-#include "paradyse/plan/schedule.h"
 
 namespace paradyse {
 
@@ -126,7 +126,7 @@ std::span<const Strategy> strategies(const std::string& kind);
 
 // Adds one (examples/own_strategy.cc): plans, checks and commands then know its name.  Before any
 // planner or rank starts.  Throws std::invalid_argument for a kind that no part of a layer has, in
-// any family (model_family.h), a name that is taken or no builder.
+// any family (model_folder.h), a name that is taken or no builder.
 void add_strategy(Strategy strategy);
 // Takes one that was added away again.  Throws std::invalid_argument for another.
 void remove_strategy(const std::string& kind, const std::string& name);

@@ -148,7 +148,7 @@ class Writer {
   // silu(gate) * up, or the model's function of all columns; of the result each rank has the
   // columns `cuts`, or all.
   ValueId activation(ValueId h, Cuts cuts = {});
-  // x where it lies alike; else copies, or of a sum a partition (redistribution.h).  `again`: made
+  // x where it lies alike; else copies, or of a sum a partition (transfer.h).  `again`: made
   // again for the backward pass rather than saved.  Throws std::invalid_argument for a sum that is
   // to become anything else.
   ValueId redistribute(ValueId x, Layout to, const std::string& name, bool again = false);

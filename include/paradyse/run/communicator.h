@@ -25,7 +25,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/transfer.h"
+#include "paradyse/plan/detail/transfer.h"
 
 namespace paradyse {
 

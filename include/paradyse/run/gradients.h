@@ -1,5 +1,6 @@
 // Loss and every gradient of one batch, by a plan on the ranks of a backend: what `paradyse grad`
-// and `paradyse check` compute.
+// and `paradyse check` compute.  And how far
+// one set of gradients is from another, as one number that a tolerance can judge.
 #pragma once
 
 #include <functional>
@@ -7,6 +8,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <ATen/ATen.h>
 
 #include "paradyse/plan/dtype.h"
 #include "paradyse/run/backend.h"
@@ -61,5 +64,29 @@ RankReport predicted_report(
     int rank,
     Precision precision,
     Keeps keeps = Keeps::gradients);
+
+struct GradientError {
+  std::string worst_name;  // empty when there are no gradients
+  double worst = 0;
+};
+
+// Of each gradient g* of `expected` ||g - g*|| / max(||g*||, 1e-3 ||all g*||), by its name, in
+// float64. The second term keeps a gradient that is nearly zero from being judged by its own noise.
+// A gradient that is NaN or infinite on either side gives infinity, as does one that differs where
+// all of `expected` is zero.
+// `judged_as`: instead of its own length, that of the gradient it is mapped to: of one that is zero
+// in exact arithmetic, whose error is rounding alone.
+// Throws std::invalid_argument naming every gradient that only one side has, or whose shapes
+// differ; an undefined tensor counts as absent.
+std::map<std::string, double> gradient_errors(
+    const std::map<std::string, at::Tensor>& actual,
+    const std::map<std::string, at::Tensor>& expected,
+    const std::map<std::string, std::string>& judged_as = {});
+
+// The largest of them; throws like gradient_errors().
+GradientError compare_gradients(
+    const std::map<std::string, at::Tensor>& actual,
+    const std::map<std::string, at::Tensor>& expected,
+    const std::map<std::string, std::string>& judged_as = {});
 
 }  // namespace paradyse

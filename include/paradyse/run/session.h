@@ -16,7 +16,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/communicator.h"
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 #include "paradyse/run/weights.h"
 
 namespace paradyse {

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/compared_steps.h"
 #include "paradyse/plan/config.h"
+#include "paradyse/plan/detail/compared_steps.h"
+#include "paradyse/plan/detail/static_strategy.h"
 #include "paradyse/plan/profile.h"
-#include "paradyse/plan/static_strategy.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/data.h"
 

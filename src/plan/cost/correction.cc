@@ -1,4 +1,4 @@
-#include "paradyse/plan/correction.h"
+#include "paradyse/plan/detail/correction.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "paradyse/plan/rank_speeds.h"
+#include "paradyse/plan/detail/rank_speeds.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "paradyse/plan/cost.h"
+#include "paradyse/plan/detail/transfer.h"
 #include "paradyse/plan/model.h"
-#include "paradyse/plan/redistribution.h"
 
 namespace paradyse {
 

@@ -1,10 +1,9 @@
-#include "paradyse/plan/cuts.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
 
+#include "paradyse/plan/detail/layout.h"
 #include "paradyse/plan/index.h"
 
 namespace paradyse {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "paradyse/plan/layout.h"
+#include "paradyse/plan/detail/layout.h"
 
 namespace paradyse {
 

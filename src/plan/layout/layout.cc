@@ -1,4 +1,4 @@
-#include "paradyse/plan/layout.h"
+#include "paradyse/plan/detail/layout.h"
 
 #include <algorithm>
 #include <span>

@@ -1,9 +1,9 @@
-#include "paradyse/plan/redistribution.h"
-
 #include <array>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
+
+#include "paradyse/plan/detail/transfer.h"
 
 namespace paradyse {
 

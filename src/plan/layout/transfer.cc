@@ -1,6 +1,6 @@
 // Words.  A *run* is what a source and a reader have in common of one dim, without a gap on either
 // side.  A *portion* is what a reader takes from a source: every combination of a run of each dim.
-#include "paradyse/plan/transfer.h"
+#include "paradyse/plan/detail/transfer.h"
 
 #include <algorithm>
 #include <set>

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/model_family.h"
+#include "paradyse/plan/model_folder.h"
 #include "src/plan/base/json_text.h"
 
 namespace paradyse {

@@ -30,7 +30,7 @@ struct ModelFamily {
   std::map<std::string, nlohmann::json> presets = {};  // configurations, published, by name
 };
 
-// Those that the program brings, then those that were added (model_family.h).
+// Those that the program brings, then those that were added (model_folder.h).
 std::span<const ModelFamily> model_families();
 // Changes whenever one is added or taken away.
 int families_version();

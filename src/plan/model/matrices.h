@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "paradyse/plan/part_weights.h"
+#include "paradyse/plan/detail/part_weights.h"
 
 namespace paradyse {
 

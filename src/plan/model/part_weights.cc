@@ -1,4 +1,4 @@
-#include "paradyse/plan/part_weights.h"
+#include "paradyse/plan/detail/part_weights.h"
 
 #include <numeric>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-#include "paradyse/plan/tiles.h"
+#include "paradyse/plan/detail/tiles.h"
 
 #include <algorithm>
 

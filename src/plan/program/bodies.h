@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "paradyse/plan/schedule.h"
+#include "paradyse/plan/detail/schedule.h"
 
 namespace paradyse {
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "paradyse/plan/detail/schedule.h"
 #include "paradyse/plan/program.h"
-#include "paradyse/plan/schedule.h"
 
 namespace paradyse {
 

@@ -1,4 +1,4 @@
-#include "paradyse/plan/placement.h"
+#include "paradyse/plan/detail/placement.h"
 
 #include <algorithm>
 #include <set>

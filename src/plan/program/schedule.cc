@@ -1,4 +1,4 @@
-#include "paradyse/plan/schedule.h"
+#include "paradyse/plan/detail/schedule.h"
 
 #include <algorithm>
 #include <map>

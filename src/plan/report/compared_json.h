@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/compared_steps.h"
+#include "paradyse/plan/detail/compared_steps.h"
 
 namespace paradyse {
 

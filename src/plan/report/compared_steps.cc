@@ -1,4 +1,4 @@
-#include "paradyse/plan/compared_steps.h"
+#include "paradyse/plan/detail/compared_steps.h"
 
 #include <array>
 #include <cmath>

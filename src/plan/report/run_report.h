@@ -11,9 +11,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/compared_steps.h"
+#include "paradyse/plan/detail/compared_steps.h"
+#include "paradyse/plan/detail/static_strategy.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/static_strategy.h"
 #include "src/plan/search/batch/group_sizes.h"
 
 namespace paradyse {

@@ -102,7 +102,7 @@ std::vector<CheckChoice> check_cases(const CheckRequest& request);
 Plan plan_of(const CheckRequest& request, const CheckChoice& choice);
 
 struct CheckError {
-  double error = 0;      // relative, as gradient_error.h; infinite where something is no number
+  double error = 0;      // relative, as gradients.h; infinite where something is no number
   double tolerance = 0;  // of that gradient, in narrow types
   std::string place;     // "gqa 6/2, 3 ranks, loss"; "": nothing was run
 

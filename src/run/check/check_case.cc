@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
-#include "paradyse/run/gradient_error.h"
 #include "paradyse/run/gradients.h"
 #include "src/run/check/own_rounding.h"
 #include "src/run/kernels/kernels.h"
@@ -17,7 +16,7 @@ namespace {
 
 struct Tolerance {
   double loss = 0;
-  double gradient = 0;  // in the measure of gradient_error.h
+  double gradient = 0;  // in the measure of gradients.h
 };
 
 // Narrow types: multiples of their rounding.  Measured over the built-in subjects and small models

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "paradyse/plan/plan.h"
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 #include "src/run/check/check.h"
 
 namespace paradyse {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "paradyse/plan/model.h"
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 #include "src/plan/base/progress_hook.h"
 #include "src/run/check/check.h"
 #include "src/run/reference/reference.h"

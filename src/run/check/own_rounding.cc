@@ -5,7 +5,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include "paradyse/run/gradient_error.h"
+#include "paradyse/run/gradients.h"
 
 namespace paradyse {
 namespace {
@@ -22,7 +22,7 @@ constexpr double kBehindScores = 2;
 constexpr double kLeastRoundings = 4;
 constexpr double kMostRoundings = 30;
 // In roundings.  What weights move less is zero in exact arithmetic, of no condition: it is judged
-// by the length of all gradients (gradient_error.h).  Measured: 13 at most.
+// by the length of all gradients (gradients.h).  Measured: 13 at most.
 constexpr double kUnmoved = 1e-3;
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace paradyse {
 // Of a narrow type: half a unit of the last place.
 double rounding(Dtype dtype);
 
-// [gradient] Its condition: its error, in the measure of gradient_error.h, where each weight is
+// [gradient] Its condition: its error, in the measure of gradients.h, where each weight is
 // rounded once more, in float64, the mean over some draws.  Terms that cancel one another leave it
 // large, sums of one sign small.  `gradients_of`: the reference's.  A gradient that is judged as
 // another has the larger of both.

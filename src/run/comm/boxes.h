@@ -7,7 +7,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/transfer.h"
+#include "paradyse/plan/detail/transfer.h"
 #include "paradyse/run/communicator.h"
 #include "src/run/kernels/kernels.h"
 

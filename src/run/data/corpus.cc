@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/cuts.h"
+#include "paradyse/plan/detail/layout.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
 #include "src/plan/base/refuse.h"

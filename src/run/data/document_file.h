@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/plan/cuts.h"
+#include "paradyse/plan/detail/layout.h"
 #include "paradyse/run/data.h"
 #include "src/plan/base/xxh64.h"
 #include "src/run/data/json_line.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 #include "src/run/data/draw.h"
 #include "src/run/data/grid_data.h"
 

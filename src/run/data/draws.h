@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "paradyse/plan/cuts.h"
+#include "paradyse/plan/detail/layout.h"
 #include "paradyse/run/data.h"
 
 namespace paradyse {

@@ -11,7 +11,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/plan.h"
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/run/data/alignment.h"

@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/cuts.h"
+#include "paradyse/plan/detail/layout.h"
 #include "paradyse/plan/index.h"
 
 namespace paradyse {

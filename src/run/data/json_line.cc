@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/cuts.h"
+#include "paradyse/plan/detail/layout.h"
 #include "paradyse/plan/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"

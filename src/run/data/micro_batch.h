@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "paradyse/plan/program.h"
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 
 namespace paradyse {
 

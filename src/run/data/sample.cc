@@ -1,4 +1,4 @@
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 
 #include <algorithm>
 #include <functional>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 
 namespace paradyse {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "paradyse/plan/transfer.h"
+#include "paradyse/plan/detail/transfer.h"
 #include "paradyse/run/accountant.h"
 
 namespace paradyse {

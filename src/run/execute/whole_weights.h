@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "paradyse/plan/redistribution.h"
+#include "paradyse/plan/detail/transfer.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/weights.h"
 

@@ -15,7 +15,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/transfer.h"
+#include "paradyse/plan/detail/transfer.h"
 #include "src/run/kernels/attention.h"
 
 namespace paradyse {

@@ -13,7 +13,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/profile.h"
 #include "paradyse/run/backend.h"
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/base/progress_hook.h"
 #include "src/run/device/data_sheet.h"

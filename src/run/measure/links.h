@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/planning_task.h"
+#include "paradyse/plan/detail/planning_task.h"
 #include "paradyse/run/backend.h"
 
 namespace paradyse {

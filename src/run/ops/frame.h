@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/plan/schedule.h"
+#include "paradyse/plan/detail/schedule.h"
 #include "paradyse/run/weights.h"
 #include "src/run/data/batch_numbers.h"
 #include "src/run/data/micro_batch.h"

@@ -1,10 +1,10 @@
-#include "paradyse/run/gradient_error.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <sstream>
 #include <stdexcept>
+
+#include "paradyse/run/gradients.h"
 
 namespace paradyse {
 namespace {

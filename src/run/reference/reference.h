@@ -13,7 +13,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/model.h"
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 
 namespace paradyse::reference {
 

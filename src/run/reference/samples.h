@@ -10,7 +10,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/run/sample.h"
+#include "paradyse/run/detail/sample.h"
 #include "src/run/reference/reference.h"
 
 namespace paradyse::reference {

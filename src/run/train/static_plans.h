@@ -9,7 +9,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/config.h"
-#include "paradyse/plan/static_strategy.h"
+#include "paradyse/plan/detail/static_strategy.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/train.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "paradyse/plan/compared_steps.h"
+#include "paradyse/plan/detail/compared_steps.h"
 #include "paradyse/run/session.h"
 #include "src/run/train/training_run.h"
 

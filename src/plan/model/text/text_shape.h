@@ -12,8 +12,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "paradyse/plan/detail/rope.h"
 #include "paradyse/plan/model.h"
-#include "paradyse/plan/rope.h"
 
 namespace paradyse {
 

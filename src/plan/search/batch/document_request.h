@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "paradyse/plan/detail/planning_task.h"
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/planning_task.h"
 
 namespace paradyse {
 

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/plan/correction.h"
+#include "paradyse/plan/detail/correction.h"
+#include "paradyse/plan/detail/rank_speeds.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/rank_speeds.h"
 #include "src/plan/cost/whole_weights.h"
 #include "src/plan/search/batch/folded_groups.h"
 #include "src/plan/search/layers/group_costs.h"

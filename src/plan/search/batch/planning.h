@@ -8,7 +8,7 @@
 #include <map>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/planning_task.h"
+#include "paradyse/plan/detail/planning_task.h"
 #include "src/plan/search/batch/plan_prediction.h"
 #include "src/plan/search/layers/group_costs.h"
 

@@ -1,4 +1,4 @@
-#include "paradyse/plan/static_strategy.h"
+#include "paradyse/plan/detail/static_strategy.h"
 
 #include <algorithm>
 #include <limits>

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/correction.h"
-#include "paradyse/plan/planning_task.h"
+#include "paradyse/plan/detail/correction.h"
+#include "paradyse/plan/detail/planning_task.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/plan/time_model.h"
 #include "src/plan/search/layers/part_cost.h"

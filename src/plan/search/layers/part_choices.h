@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/planning_task.h"
+#include "paradyse/plan/detail/planning_task.h"
 #include "paradyse/plan/strategy.h"
 
 namespace paradyse {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/planning_task.h"
-#include "paradyse/plan/schedule.h"
+#include "paradyse/plan/detail/planning_task.h"
+#include "paradyse/plan/detail/schedule.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/plan/time_model.h"
 

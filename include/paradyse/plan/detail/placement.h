@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/layout.h"
+#include "paradyse/plan/detail/layout.h"
 #include "paradyse/plan/model.h"
 #include "paradyse/plan/program.h"
 

@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/cuts.h"
-#include "paradyse/plan/layout.h"
+#include "paradyse/plan/detail/layout.h"
 
 namespace paradyse {
 

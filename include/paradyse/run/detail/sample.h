@@ -10,7 +10,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/cuts.h"
+#include "paradyse/plan/detail/layout.h"
 #include "paradyse/plan/model.h"
 
 namespace paradyse {
