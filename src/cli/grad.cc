@@ -296,11 +296,16 @@ Plan layouts_of(const GradOptions& options, const Model& model, const GridData& 
 }
 
 // Those of [data] that say how the data of such models is read.
-void expect_reading_keys(const std::vector<std::string>& settings, KnownBy models) {
-  std::vector<std::string> taken = keys_known_by(models);
-  std::erase_if(taken, [](const std::string& key) {
+std::vector<std::string> reading_keys(KnownBy models) {
+  std::vector<std::string> keys = keys_known_by(models);
+  std::erase_if(keys, [](const std::string& key) {
     return section_of(key) != "data" || key == "data.weights";
   });
+  return keys;
+}
+
+void expect_reading_keys(const std::vector<std::string>& settings, KnownBy models) {
+  const std::vector<std::string> taken = reading_keys(models);
   for (const std::string& setting : settings) {
     if (std::ranges::find(taken, setting.substr(0, setting.find('='))) == taken.end()) {
       throw std::invalid_argument(fmt::format(
@@ -349,6 +354,9 @@ Question sample_question(
   question.data = data.fingerprint();
   if (!quiet) {
     tell("paradyse: note: noise and masks use seed {}\n", kSeed);
+    for (const std::string& note : data.notes()) {
+      tell("paradyse: note: {}\n", note);
+    }
   }
   return question;
 }
@@ -527,8 +535,11 @@ void add_grad(CLI::App& app, Common& common) {
       ->add_option(
           "--set",
           options->settings,
-          "Set a data key, as in --set data.max_tokens=512.  Keys: data.min_tokens (default: 0), "
-          "data.max_tokens, data.too_long, data.bytes, data.end_id, as in train and eval")
+          fmt::format(
+              "Set a data key, as in --set data.max_tokens=512, as in train and eval.  Keys for "
+              "documents: {} (data.min_tokens is 0 by default); for alignments: {}",
+              joined(reading_keys(KnownBy::documents), ", "),
+              joined(reading_keys(KnownBy::alignments), ", ")))
       ->expected(1)
       ->take_all();
   command

@@ -199,6 +199,8 @@ class GridTest(ProgramTest):
         self.assertAlmostEqual(other, loss, delta=1e-10)
         self.assertLess(gradient_error(others, gradients), 1e-10)
         self.assertTrue(self.json_of("check", "--model", masked, "--ranks", 2)["ok"])
+        self.assertIn("marks letters as masked", self.run_program(
+            "grad", "--model", masked, "--data", self.alignment, "--out", self.out).stderr)
         # of a model that takes none they would count
         self.assertIn("msa_mask = true", self.error_of(*self.grad(self.protein, "--set", "data.masked_letters=ends")))
         self.assertIn("data.masked_letters", self.error_of(

@@ -485,6 +485,40 @@ TEST(Alignments, MaskLettersThatTheirFileMarks) {
   EXPECT_THROW(masked_letters("gaps"), std::invalid_argument);
 }
 
+// What a file says of its letters and what is asked for may differ: that is said.
+TEST(Alignments, NoteMarksThatDoNothing) {
+  const Model plain = test::small_evoformer(1);
+  const Model masks = test::with_masks(plain);
+  const auto notes = [](const std::string& name,
+                        const std::string& text,
+                        const Model& model,
+                        MaskedLetters letters) {
+    const File file(name);
+    std::ofstream(file.path) << text;
+    return read_grid_data({file.path}, model, {.letters = letters}).notes();
+  };
+  const std::string marked = "# STOCKHOLM 1.0\na ACDE\nb ACDE\n#=GR b MM .m..\n//\n";
+  const std::string others = "# STOCKHOLM 1.0\na ACDE\nb ACDE\n#=GR b MM ....\n//\n";
+  const std::string a3m = ">a\nACDE\n>b\nACDE\n";
+  EXPECT_THAT(
+      notes("m.sto", marked, masks, MaskedLetters::none),
+      testing::ElementsAre(
+          AllOf(HasSubstr("m.sto marks letters"), HasSubstr("masked_letters is none"))));
+  EXPECT_THAT(
+      notes("m.sto", marked, plain, MaskedLetters::none),
+      testing::ElementsAre(HasSubstr("msa_mask")));
+  EXPECT_THAT(
+      notes("m.sto", others, masks, MaskedLetters::marked),
+      testing::ElementsAre(HasSubstr("no file marks")));
+  EXPECT_THAT(
+      notes("m.a3m", a3m, masks, MaskedLetters::marked),
+      testing::ElementsAre(HasSubstr("no file marks")));
+  EXPECT_THAT(notes("m.sto", marked, masks, MaskedLetters::marked), testing::IsEmpty());
+  EXPECT_THAT(notes("m.sto", marked, masks, MaskedLetters::ends), testing::IsEmpty());
+  EXPECT_THAT(notes("m.a3m", a3m, masks, MaskedLetters::ends), testing::IsEmpty());
+  EXPECT_THAT(notes("m.a3m", a3m, masks, MaskedLetters::none), testing::IsEmpty());
+}
+
 // Gaps at the ends, where a sequence is not aligned; those between its letters are deletions.
 TEST(Alignments, MaskTheEndsOfSequences) {
   EXPECT_EQ(

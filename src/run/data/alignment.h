@@ -20,8 +20,9 @@ struct Alignment {
   std::vector<std::int32_t> places = {};
   // [sequence][residue] 1 for letters that count, 0 for others.  Empty: all count.
   std::vector<std::vector<std::int8_t>> counts = {};
-  bool masks = false;     // a sample brings masks (EvoformerShape::msa_mask)
-  bool openfold = false;  // a sample has the features of OpenFold's embeddings (evoformer.h)
+  bool marks_letters = false;  // its file says of letters that they are masked
+  bool masks = false;          // a sample brings masks (EvoformerShape::msa_mask)
+  bool openfold = false;       // a sample has the features of OpenFold's embeddings (evoformer.h)
   // Sequences that are the MSA of a sample, and that are its extra ones; what its sequences are
   // more than those is left out.
   std::int64_t msa = 0;

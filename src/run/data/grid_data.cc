@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/printable.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/xxh64.h"
 #include "src/run/data/drawn_samples.h"
@@ -401,7 +402,8 @@ SampleFile read_alignments(
   return data;
 }
 
-GridData::GridData(std::vector<SampleFile> files) : files_(std::move(files)) {
+GridData::GridData(std::vector<SampleFile> files, std::vector<std::string> notes)
+    : files_(std::move(files)), notes_(std::move(notes)) {
   for (const SampleFile& file : files_) {
     first_.push_back(size());
     sizes_.lengths.insert(
@@ -472,6 +474,32 @@ std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::p
   return files;
 }
 
+// Where files and data.masked_letters do not say the same of which letters count.
+std::vector<std::string> notes_on_marks(
+    const std::vector<SampleFile>& files, MaskedLetters letters, bool masks) {
+  std::string marked;  // the first file with marks
+  for (const SampleFile& file : files) {
+    const auto* alignments = std::get_if<std::vector<Alignment>>(&file.content);
+    if (alignments != nullptr && std::ranges::any_of(*alignments, &Alignment::marks_letters)) {
+      marked = file.file;
+      break;
+    }
+  }
+  if (letters == MaskedLetters::none && !marked.empty()) {
+    return {fmt::format(
+        "{} marks letters as masked (#=GR, MM), and they count: {}",
+        printable(marked),
+        masks ? "data.masked_letters is none; marked leaves them out"
+              : "the model takes no masks of letters (msa_mask)")};
+  }
+  if (letters == MaskedLetters::marked && marked.empty() && !files.empty()) {
+    return {
+        "data.masked_letters is marked, but no file marks a letter (#=GR, MM, of Stockholm): all "
+        "letters count"};
+  }
+  return {};
+}
+
 }  // namespace
 
 GridData read_grid_data(
@@ -508,7 +536,8 @@ GridData read_grid_data(
     }
     files.push_back(read_alignments(file, shape.openfold, of_model));
   }
-  return GridData(std::move(files));
+  std::vector<std::string> notes = notes_on_marks(files, reading.letters, masks);
+  return GridData(std::move(files), std::move(notes));
 }
 
 }  // namespace paradyse

@@ -61,7 +61,7 @@ struct SampleFile {
 // Samples of one file after the other.
 class GridData {
  public:
-  explicit GridData(std::vector<SampleFile> files);
+  explicit GridData(std::vector<SampleFile> files, std::vector<std::string> notes = {});
 
   [[nodiscard]] const BatchSizes& sizes() const { return sizes_; }
   [[nodiscard]] std::int64_t size() const { return std::ssize(sizes_.lengths); }
@@ -71,9 +71,12 @@ class GridData {
   [[nodiscard]] Sample sample(std::int64_t i, std::uint64_t seed, std::uint64_t draw) const;
   [[nodiscard]] std::vector<Sample> samples(std::uint64_t seed) const;
   [[nodiscard]] std::string fingerprint() const;
+  // Sentences: what of the files is taken otherwise than one might expect.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   std::vector<SampleFile> files_;
+  std::vector<std::string> notes_;
   std::vector<std::int64_t> first_;  // sample of each file
   BatchSizes sizes_;
 };

@@ -89,11 +89,13 @@ class StockholmReader {
     end_block();
     if (!rows_.empty()) {
       all_.push_back(alignment_of(rows_, SmallLetters::letters, file_, reading_, masked_));
+      all_.back().marks_letters = marks_letters_;
     }
     header_.reset();
     rows_.clear();
     place_.clear();
     masked_.clear();
+    marks_letters_ = false;
     blocks_ = 0;
     all_columns_ = 0;
   }
@@ -222,8 +224,11 @@ class StockholmReader {
     constexpr std::string_view kOfRow = "#=GR ";
     constexpr std::string_view kMask = " MM";
     const std::string& name = markup.name;
-    if (reading_.letters == MaskedLetters::none || !name.starts_with(kOfRow) ||
-        !name.ends_with(kMask)) {
+    if (!name.starts_with(kOfRow) || !name.ends_with(kMask)) {
+      return;
+    }
+    marks_letters_ = marks_letters_ || markup.characters.find('m') != std::string_view::npos;
+    if (reading_.letters == MaskedLetters::none) {
       return;
     }
     const std::string of = name.substr(kOfRow.size(), name.size() - kOfRow.size() - kMask.size());
@@ -251,6 +256,7 @@ class StockholmReader {
   int blocks_ = 0;                            // that are whole
   std::size_t all_columns_ = 0;               // of those
   std::string masked_;                        // [column of them], as far as lines say
+  bool marks_letters_ = false;                // some line marks one
   // Of the block:
   std::map<std::string, std::size_t> block_;  // the line of each name
   std::vector<Markup> markup_;

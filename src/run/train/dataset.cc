@@ -77,7 +77,15 @@ std::string Dataset::name(std::int64_t item) const {
 }
 
 std::vector<std::string> Dataset::lines(const std::string& key) const {
-  return samples_ ? std::vector<std::string>() : data_lines(corpus_.counts, key);
+  if (!samples_) {
+    return data_lines(corpus_.counts, key);
+  }
+  std::vector<std::string> lines;
+  lines.reserve(samples_->notes().size());
+  for (const std::string& note : samples_->notes()) {
+    lines.push_back(fmt::format("{}: {}", key, note));
+  }
+  return lines;
 }
 
 std::string Dataset::fingerprint() const {

@@ -30,7 +30,7 @@ class Dataset {
   // Where an item was found, for messages: its file, or file:line; of a sample with its number.
   [[nodiscard]] std::string name(std::int64_t item) const;
   [[nodiscard]] const DataCounts& counts() const { return corpus_.counts; }
-  // What there is to tell of documents, as data_lines() says; of samples nothing.
+  // What there is to tell of documents, as data_lines() says; of samples what is noted.
   [[nodiscard]] std::vector<std::string> lines(const std::string& key) const;
   // Null: these are documents.
   [[nodiscard]] const GridData* samples() const { return samples_ ? &*samples_ : nullptr; }
