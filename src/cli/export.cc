@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/dtype.h"
 #include "src/cli/commands.h"
 #include "src/cli/progress.h"
 
@@ -15,10 +16,15 @@ struct ExportOptions {
   std::string from;
   std::string to;
   std::string model;
+  std::string dtype;
 };
 
 int run_export(const ExportOptions& options, const Common& common) {
-  const Exported exported = export_checkpoint(options.from, options.to, options.model);
+  if (!options.dtype.empty()) {
+    dtype_option(options.dtype);
+  }
+  const Exported exported =
+      export_checkpoint(options.from, options.to, options.model, options.dtype);
   if (common.json) {
     print_json(
         {{"folder", options.to},
@@ -55,6 +61,11 @@ void add_export(CLI::App& app, Common& common) {
   command->add_option("to", options->to, "New or empty folder")->option_text("OUT")->required();
   command->add_option(
       "--model", options->model, "Where the run's model is now (default: where the run found it)");
+  command->add_option(
+      "--dtype",
+      options->dtype,
+      "Data type of the weights (default: the run's output.dtype); others than that of training "
+      "are rounded from the float32 master weights");
 }
 
 }  // namespace paradyse::cli

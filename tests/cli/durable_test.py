@@ -12,7 +12,7 @@ import time
 import unittest
 
 from resume_test import ResumeTest as Runs
-from support import FAILED, OK, PARADYSE, USAGE
+from support import FAILED, OK, PARADYSE, USAGE, read_tensors
 
 LONG = "PARADYSE_TEST_LONG" in os.environ
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "slurm" / "train.sbatch"
@@ -455,6 +455,21 @@ class ExportTest(DurableTest):
             self.assertEqual(self.json_of("export", run, out)["step"], 8)
             for name in ("config.json", "model.safetensors"):
                 self.assertEqual((out / name).read_bytes(), (run / "model" / name).read_bytes(), name)
+        # other types are rounded from the masters of what was trained in bfloat16
+        wide, narrow = self.folder / "wide", self.folder / "narrow"
+        self.assertEqual(self.json_of("export", run, wide, "--dtype", "float32")["dtype"], "float32")
+        masters, rounded = (read_tensors(folder / "model.safetensors") for folder in (wide, out))
+        self.assertEqual(masters.keys(), rounded.keys())
+        for name, (dtype, shape, values) in masters.items():
+            self.assertEqual((dtype, shape), ("F32", rounded[name][1]))
+            for master, near in zip(values, rounded[name][2], strict=True):
+                self.assertLessEqual(abs(master - near), abs(master) / 256)
+        self.assertTrue(any(masters[name][2] != rounded[name][2] for name in masters))
+        other = self.straight("saved_wide", "train.dtype=bfloat16", "output.dtype=float32")
+        self.assertEqual((wide / "model.safetensors").read_bytes(), (other / "model" / "model.safetensors").read_bytes())
+        self.run_program("export", other, narrow, "--dtype", "bfloat16")
+        self.assertEqual((narrow / "model.safetensors").read_bytes(), (out / "model.safetensors").read_bytes())
+        self.assertIn("--dtype", self.error_of("export", run, self.folder / "none", "--dtype", "float8"))
         early = self.folder / "early"
         self.run_program("export", run / "checkpoints" / "000004", f"{early}/")
         self.assertNotEqual((early / "model.safetensors").read_bytes(),

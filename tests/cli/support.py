@@ -137,8 +137,13 @@ def read_tensors(path):
         if name == "__metadata__":
             continue
         begin, end = stored["data_offsets"]
-        values = array.array({"F64": "d", "F32": "f"}[stored["dtype"]])
-        values.frombytes(data[begin:end])
+        values = array.array({"F64": "d", "F32": "f", "BF16": "f"}[stored["dtype"]])
+        bits = data[begin:end]
+        if stored["dtype"] == "BF16":  # the upper half of a float32
+            wide = bytearray(2 * len(bits))
+            wide[2::4], wide[3::4] = bits[::2], bits[1::2]
+            bits = bytes(wide)
+        values.frombytes(bits)
         assert len(values) == math.prod(stored["shape"]), name
         tensors[name] = (stored["dtype"], stored["shape"], values)
     return tensors

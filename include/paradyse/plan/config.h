@@ -107,6 +107,7 @@ struct RunConfig {
     std::string trace_limit = "5MB";  // of its file; 0: no limit
     bool tensorboard = false;         // event files in the run's folder
     bool model = true;                // a Hugging Face folder at the end
+    std::string dtype = "auto";       // of its weights; auto: train.dtype
     // Of a video model: clips that it makes at the end, as pictures, and steps from noise to each.
     std::int64_t clips = 1;
     std::int64_t sampling_steps = 25;

@@ -111,7 +111,11 @@ struct WeightPiece {
 // All of this rank, in the order of the parts; tied ones once, empty ones not at all.
 std::vector<WeightPiece> pieces(const Parameters& parameters);
 
-enum class Which { weights, gradients };
+enum class Which {
+  weights,
+  trained,  // the weights as the optimizer has them: of narrow ones the float32 masters
+  gradients
+};
 
 // Brings every tensor together under its Hugging Face name and shape, one after the other, a tied
 // one once: `take` is called on domain rank 0 with each, on the host.  Every rank of `domain` calls
@@ -161,6 +165,7 @@ ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::ui
 
 // Writes config.json and model.safetensors into the new folder `to`, and copies what lies beside
 // the weights where `from`, the model of these parameters, is a folder; the tensors have `dtype`.
+// Of narrow weights another type is rounded from their masters, where there are any.
 // Every rank of `domain` calls this, rank 0 writes; it returns sentences for the user.  Throws
 // std::runtime_error when `to` holds a model already: nothing is overwritten.
 std::vector<std::string> save_model(

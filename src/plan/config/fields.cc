@@ -27,6 +27,12 @@ std::vector<std::string> names_of_attention() {
   return names;
 }
 
+std::vector<std::string> names_of_output_types() {
+  std::vector<std::string> names = dtype_names();
+  names.insert(names.begin(), "auto");
+  return names;
+}
+
 std::vector<std::string> names_of_mlps() {
   std::vector<std::string> names = mlp_names();
   names.insert(names.begin(), "auto");
@@ -404,6 +410,12 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "output.model",
        .help = "Save the trained model as a Hugging Face folder at the end.",
        .value = &c.output.model},
+      {.key = "output.dtype",
+       .help =
+           "Data type of the weights in the saved model. Others than train.dtype are rounded from "
+           "the float32 master weights. auto: train.dtype.",
+       .value = &c.output.dtype,
+       .accepted = names_of_output_types()},
       {.key = "output.clips",
        .help = "Video models: number of clips generated at the end, as pictures.",
        .value = &c.output.clips,

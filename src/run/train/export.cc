@@ -49,11 +49,7 @@ void expect_free(const fs::path& to) {
   }
 }
 
-ModelFolder model_of(const Resumed& checkpoint, const std::string& model) {
-  RunConfig config = load_config("", settings_of(checkpoint.state)).config;
-  if (!model.empty()) {
-    config.model.path = model;
-  }
+ModelFolder model_of(const Resumed& checkpoint, const RunConfig& config) {
   ModelFolder folder = [&] {
     try {
       return model_at(config, /*of_a_run=*/true);
@@ -68,7 +64,11 @@ ModelFolder model_of(const Resumed& checkpoint, const std::string& model) {
 
 }  // namespace
 
-Exported export_checkpoint(const fs::path& from, const fs::path& given, const std::string& model) {
+Exported export_checkpoint(
+    const fs::path& from,
+    const fs::path& given,
+    const std::string& model,
+    const std::string& dtype) {
   const fs::path to = fs::absolute(given.has_filename() ? given : given.parent_path());  // "out/"
   expect_free(to);
   const std::vector<fs::path> checkpoints = checkpoints_of(from);
@@ -80,16 +80,24 @@ Exported export_checkpoint(const fs::path& from, const fs::path& given, const st
       throw std::invalid_argument(fmt::format("{}", fmt::join(exported.notes, "; ")));
     }
     const CheckpointState& state = whole->state;
-    const ModelFolder folder = model_of(*whole, model);
+    RunConfig config = load_config("", settings_of(state)).config;
+    if (!model.empty()) {
+      config.model.path = model;
+    }
+    if (!dtype.empty()) {
+      config.output.dtype = dtype;
+    }
+    const ModelFolder folder = model_of(*whole, config);
     Parameters parameters(
         folder.model, 1, 0, parameter_types(state.dtype), /*gradients=*/false, Masters::on_device);
     read_weights(whole->checkpoint, state, parameters);
+    const at::ScalarType type = saved_type(config, parameters.types().weight);
     const fs::path partial =
         to.parent_path() / fmt::format(".{}.{}.partial", to.filename().string(), ::getpid());
     fs::create_directories(partial.parent_path());
     try {
       const std::vector<std::string> notes =
-          save_model(parameters, communicators.world(), partial, folder, parameters.types().weight);
+          save_model(parameters, communicators.world(), partial, folder, type);
       exported.notes.insert(exported.notes.end(), notes.begin(), notes.end());
       fs::rename(partial, to);
     } catch (...) {
@@ -99,7 +107,7 @@ Exported export_checkpoint(const fs::path& from, const fs::path& given, const st
     }
     exported.checkpoint = whole->checkpoint;
     exported.step = state.step;
-    exported.dtype = to_string(state.dtype);
+    exported.dtype = config.output.dtype == "auto" ? to_string(state.dtype) : config.output.dtype;
   });
   return exported;
 }

@@ -332,7 +332,7 @@ class RankTraining {
         session_.domain(),
         first_ ? run_.record.folder().partial_model() : std::filesystem::path(),
         run_.inputs.model,
-        session_.parameters().types().weight);
+        saved_type(run_.config(), session_.parameters().types().weight));
     if (first_) {
       for (const std::string& line : notes) {
         run_.record.note(line);

@@ -268,6 +268,11 @@ Precision precision_of(const RunConfig& config) {
   return precision;
 }
 
+at::ScalarType saved_type(const RunConfig& config, at::ScalarType trained) {
+  return config.output.dtype == "auto" ? trained
+                                       : parameter_types(dtype_named(config.output.dtype)).weight;
+}
+
 std::string PlanningNumbers::costs_fingerprint() const { return costs ? fingerprint(*costs) : ""; }
 
 PlanningTask planning_task(

@@ -57,6 +57,9 @@ RunConfig with_budget(RunConfig config, Backend& backend);
 // Of what a rank holds of an element, by the type and where the optimizer's state waits.
 Precision precision_of(const RunConfig& config);
 
+// Of the weights in a saved model (output.dtype); `trained`: those that ops read.
+at::ScalarType saved_type(const RunConfig& config, at::ScalarType trained);
+
 // What plans go by where there are no measured costs: a few numbers, taken here and now; with
 // costs.correct = false, on CPUs, nominal ones (MachineNumbers), since speeds are never the same.
 MachineNumbers machine_for(const RunConfig& config, const ModelFolder& model, Backend& backend);

@@ -210,8 +210,9 @@ std::vector<std::string> save_model(
     throw std::invalid_argument(
         "save_model: " + from.path.string() + " is of another model than the parameters");
   }
+  const Which which = dtype == parameters.types().weight ? Which::weights : Which::trained;
   if (domain.rank() != 0) {  // what rank 0 throws frees the others
-    collect(parameters, Which::weights, domain, [](const std::string&, const at::Tensor&) {});
+    collect(parameters, which, domain, [](const std::string&, const at::Tensor&) {});
     domain.barrier({.op = "model saved", .part = ""});
     return notes;
   }
@@ -221,10 +222,9 @@ std::vector<std::string> save_model(
     tensors.emplace_back(name, StoredTensor{.dtype = dtype, .shape = shape});
   }
   SafetensorsWriter writer(to / kWeights, std::move(tensors));
-  collect(
-      parameters, Which::weights, domain, [&](const std::string& name, const at::Tensor& tensor) {
-        writer.write(name, tensor.to(dtype));
-      });
+  collect(parameters, which, domain, [&](const std::string& name, const at::Tensor& tensor) {
+    writer.write(name, tensor.to(dtype));
+  });
   writer.finish();
   if (from_folder || fs::is_directory(from.path)) {
     notes = copy_companions(from.path, to);

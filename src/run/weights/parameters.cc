@@ -695,7 +695,10 @@ void collect(
   std::map<std::string, at::Tensor> begun;  // tensors that store several vectors
   for (const PartParameters& part : parameters.parts()) {
     const PartWeights& weights = part.weights;
-    const at::Tensor& stack = which == Which::weights ? part.stack : part.stack_grad;
+    // masters may be in host memory, and exchanges are made where the weights are
+    const at::Tensor stack = which == Which::gradients || !part.stack.defined() ? part.stack_grad
+                             : which == Which::trained ? part.stack_master.to(part.stack.device())
+                                                       : part.stack;
     at::Tensor stored;  // the whole tensor that matrices are put together in
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
@@ -731,7 +734,9 @@ void collect(
         take(full_name(part, matrix.stored_as), stored.cpu());
       }
     }
-    const auto& vectors = which == Which::weights ? part.vectors : part.vector_grads;
+    const auto& vectors = which == Which::weights   ? part.vectors
+                          : which == Which::trained ? part.vector_masters
+                                                    : part.vector_grads;
     for (std::size_t v = 0; first && v < vectors.size(); ++v) {
       const Vector& vector = weights.vectors[v];
       const std::string name = full_name(part, vector.name);
