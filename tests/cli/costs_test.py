@@ -11,6 +11,7 @@ from support import PARADYSE, ProgramTest
 
 class CostsTest(ProgramTest):
     measured = None  # name and text of a whole profile: measuring takes long, so tests share it
+    costs = None  # text of what is fitted to it
 
     def setUp(self):
         super().setUp()
@@ -36,7 +37,11 @@ tokens_per_step = 3000
 
     def fitted(self):
         profile = self.measured_once()
-        return pathlib.Path(self.json_of("fit", "--profile", profile)["out"])
+        if CostsTest.costs is None:
+            CostsTest.costs = pathlib.Path(self.json_of("fit", "--profile", profile)["out"]).read_text()
+        costs = profile.with_name(profile.name.replace(".profile.jsonl", ".costs.json"))  # where train looks for it
+        costs.write_text(CostsTest.costs)
+        return costs
 
     def train(self, *extra):
         folder = json.loads(
@@ -75,10 +80,10 @@ tokens_per_step = 3000
         self.assertEqual(file.stat().st_size, size)
 
     def test_train_measures_where_it_is_told_to(self):
-        arguments = ["--set", 'costs.file="measure"', "--set", "costs.profile_seconds=15",
+        arguments = ["--set", 'costs.file="measure"', "--set", "costs.profile_seconds=8",
                      "--set", "train.steps=1"]
         said = self.run_program("train", "-c", self.config, *arguments).stderr
-        self.assertIn("measuring the strategies on this machine, once, for 15 s", said)
+        self.assertIn("measuring the strategies on this machine, once, for 8 s", said)
         self.assertIn("model of measured costs", said)
         said = self.run_program("train", "-c", self.config, *arguments).stderr
         self.assertNotIn("measuring", said)
@@ -209,13 +214,9 @@ tokens_per_step = 3000
             self.assertAlmostEqual(step["loss"], other["loss"], delta=2e-3)
 
     def test_processes_go_on_from_lack_of_memory(self):
-        made = self.json_of("profile", "-c", self.config, "--ranks", 4, "--lengths", "16,64,256",
-                            "--seconds", 900)
-        costs = self.folder / "costs.json"
-        self.json_of("fit", "--profile", made["file"], "--out", costs)
-        # of threads; that they are not those of processes is no matter here
-        told = json.loads(costs.read_text())
-        told["header"]["backend"] = "gloo"
+        # of three threads; that they are not those of four processes is no matter here
+        told = json.loads(self.fitted().read_text())
+        told["header"] |= {"backend": "gloo", "ranks": 4}
         self.config.write_text(self.config.read_text().replace("ranks = 3\n", ""))
 
         def train(overhead, *more):
