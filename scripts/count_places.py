@@ -12,7 +12,7 @@ EXAMPLES = {  # what is added: an example, and how code names it
     "op kind": ("flow_matching", r"\bflow_matching"),
     "option of a strategy": ("head_groups", r"head_groups|kHeadGroups"),
     "attention strategy": ("METP", r"\bmetp\b|METP"),
-    "text family": ("BERT", r"[Bb]ert\b|bert_|BERT|Bert[A-Z]"),
+    "text family": ("OPT", r"\bopt_|\"opt\"|\bOPT|\bOpt[A-Z]"),
     "family of models": ("ST-DiT", r"[Ss]tdit|STDiT|ST-DiT"),
     "batch planner": ("whole-or-split", r"whole.or.split"),
     "layer planner": ("heuristic", r"paradyse.heuristic|\"paper\""),
