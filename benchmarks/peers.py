@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Seconds a step of `paradyse bench step` beside PyTorch's own parallelisms, in turn in one run.
 
-    benchmarks/peers.py --peers torch_peers.py --torchrun VENV/bin/torchrun [--repeats 5] [--json FILE]
+    benchmarks/peers.py --torchrun VENV/bin/torchrun [--repeats 5] [--json FILE]
 
 torch_peers.py times FSDP2 and DTensor tensor + sequence parallelism on CPU ranks over Gloo on the
 model of configs/models/bench.toml; it needs an environment with torch 2.11.  Each repeat runs every
@@ -10,11 +10,13 @@ mode once, one after the other, so that what else the machine does falls on all 
 import argparse
 import json
 import os
+import pathlib
 import resource
 import statistics
 import subprocess
 import time
 
+PEERS = pathlib.Path(__file__).with_name("torch_peers.py")
 PAIRS = [  # ours, theirs
     (["--attention", "DataZ"], "fsdp"),
     (["--attention", "MegatronTS"], "tp_sp"),
@@ -33,12 +35,12 @@ def ours(args, options):
 
 
 def theirs(args, mode):
-    command = [args.torchrun, "--nproc-per-node", str(args.ranks), args.peers, mode, "--lengths",
+    command = [args.torchrun, "--nproc-per-node", str(args.ranks), str(PEERS), mode, "--lengths",
                args.lengths]
     done = subprocess.run(command, check=True, capture_output=True, text=True,
                           env={**os.environ, "OMP_NUM_THREADS": "1"})
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {row["S"]: (row["step_s"], row["tokens_per_s"], None) for row in rows}
+    return {row["length"]: (row["step_s"], row["tokens_per_s"], None) for row in rows}
 
 
 def cpu_of_theirs(args, mode, length):
@@ -46,7 +48,7 @@ def cpu_of_theirs(args, mode, length):
     spent = []
     for steps in (1, 4):  # and one that is not counted
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([args.torchrun, "--nproc-per-node", str(args.ranks), args.peers, mode, "--lengths",
+        subprocess.run([args.torchrun, "--nproc-per-node", str(args.ranks), str(PEERS), mode, "--lengths",
                         str(length), "--iters", str(steps)], check=True, capture_output=True,
                        env={**os.environ, "OMP_NUM_THREADS": "1"})
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -57,7 +59,6 @@ def cpu_of_theirs(args, mode, length):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", required=True)
     parser.add_argument("--torchrun", required=True)
     parser.add_argument("--paradyse", default="build/release/paradyse")
     parser.add_argument("--ranks", type=int, default=4)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """docs/images/two_nodes.svg: what groups of any size gain over other planners, by the speed of a link.
 
-    benchmarks/two_nodes_picture.py benchmarks/results/two_nodes_text_{100,200,800,0}.json
+    benchmarks/two_nodes_picture.py benchmarks/results/two_nodes_text_{100,200,400,800,0}.json
 
 The files are those of benchmarks/two_nodes.py, which say how fast the link was.  Points are ratios of medians,
 bars what the slowest and fastest repeats of groups make of them; dashed lines are what the runs predicted.
@@ -13,8 +13,8 @@ import shlex
 import statistics
 
 PICTURE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "images" / "two_nodes.svg"
-RIVALS = {"groups-of-4": ("groups of 4", "#1f5a9e"), "borders": ("short whole, long split (borders)", "#b5651d"),
-          "groups-of-2": ("groups of 2, a node", "#3a7d44")}
+RIVALS = {"groups-of-4": ("groups of 4", "#1f5a9e"), "groups-by-homogeneous": ("best size of each batch", "#3a7d44"),
+          "borders": ("short whole, long split (borders)", "#b5651d")}
 WIDTH, HEIGHT, LEFT, TOP = 600, 260, 60, 60
 
 
