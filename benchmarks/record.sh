@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # Measures again what the documents state and stores it below benchmarks/results/.
 #
-#     benchmarks/record.sh comm steps mixed published planner attention passes costs dtypes
+#     benchmarks/record.sh comm steps published planner attention passes costs dtypes
 #
 # On a quiet machine; an argument a group, none: all.  What needs other programs beside ours has
-# scripts of its own (peers.py, forest_vs_sklearn.py, two_builds.py; `paradyse-lab switching`), and so has what
-# takes long (train_planners.py).
+# scripts of its own (peers.py, forest_vs_sklearn.py, two_builds.py; `paradyse-lab switching`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 paradyse=build/release/paradyse
@@ -22,18 +21,6 @@ steps() {
   for name in DataZ MegatronTS UlyssesZ MegatronCZ METP AllGatherKV; do
     $paradyse bench step --model $model --lengths 256,1024,4096 --attention $name --breakdown --json \
       > $results/step_$name.json
-  done
-}
-
-mixed() {
-  local name
-  for name in MegatronCZ UlyssesZ METP; do
-    $paradyse-lab mixed --model $model --attention $name --memory 256MiB,128MiB --json \
-      > $results/mixed_memory_$name.json
-  done
-  for name in MegatronCZ UlyssesZ; do
-    $paradyse-lab mixed --model $model --attention $name --slowdown 1,2 --length 4096 --json \
-      > $results/mixed_slowdown_$name.json
   done
 }
 
@@ -94,7 +81,7 @@ PYTHON
 }
 
 if (($# == 0)); then
-  set -- comm steps mixed published planner attention passes costs dtypes
+  set -- comm steps published planner attention passes costs dtypes
 fi
 for group; do
   $group
