@@ -97,7 +97,7 @@ class FlexspTest(BatchTest):
         found = self.json_of(*self.preset(lengths_of(60, 5), "--explain"))
         self.assertIn("micro-batch 0: ", found["explanation"])
         said = self.run_program(*self.preset(lengths_of(60, 5), "--explain")).stdout
-        for word in ("groups of", "computing", "of all rank-seconds", "gap", "micro-batches", "fast took"):
+        for word in ("groups of", "computing", "share of rank time", "gap", "micro-batches", "fast took"):
             self.assertIn(word, said)
         self.assertNotIn("explanation", self.json_of(*self.preset(lengths_of(60, 5))))
 

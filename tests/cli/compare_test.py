@@ -76,14 +76,14 @@ keep = 1000
                 step = of_steps[f"step {number}"]
                 self.assertFalse(step["ts"] < event["ts"] + event["dur"] / 2 < step["ts"] + step["dur"])
         # what people are told
-        sentence = f"measured beside the best static plan ({compared['strategy']}, 2 steps): "
+        sentence = f"measured comparison with the best static plan ({compared['strategy']}, 2 steps): "
         report = self.json_of("report", folder)
         self.assertEqual(report["compared"], compared)
         self.assertIn(sentence, self.run_program("report", folder).stdout)
         self.assertIn(sentence[1:], (folder / "report.html").read_text())
         said = self.run_program("train", "-c", self.config, "--compare", 2).stdout
         self.assertRegex(
-            " ".join(said.split()), r"compared measured beside the best static plan \(\w+, 2 steps\): ")
+            " ".join(said.split()), r"compared measured comparison with the best static plan \(\w+, 2 steps\): ")
 
     # The first step warms up.
     def test_every_step_but_the_first(self):

@@ -81,7 +81,7 @@ class PlanBatchTest(BatchTest):
         made = self.on_cluster(lengths_of(60, 5, most=20_000))
         self.assertIn("micro-batch 0: ", self.json_of(*made, "--explain")["explanation"])
         said = self.run_program(*made, "--explain").stdout
-        for word in ("groups of", "computing", "of all rank-seconds", "gap", "micro-batch", "fast took"):
+        for word in ("groups of", "computing", "share of rank time", "gap", "micro-batch", "fast took"):
             self.assertIn(word, said)
         self.assertNotIn("explanation", self.json_of(*made))
 

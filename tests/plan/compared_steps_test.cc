@@ -49,7 +49,8 @@ TEST(ComparedSteps, AreAMeanAndItsInterval) {
   EXPECT_TRUE(found.differs());
   EXPECT_EQ(
       text_of(found),
-      "measured beside the best static plan (UlyssesZ, 4 steps): 1.20 times its speed (1.07 to "
+      "measured comparison with the best static plan (UlyssesZ, 4 steps): 1.20 times its speed "
+      "(1.07 to "
       "1.34)");
   const auto json = json_of(found);
   EXPECT_EQ(json["steps"], 4);
@@ -84,11 +85,12 @@ TEST(ComparedSteps, CountWhatDidNotFit) {
   EXPECT_EQ(found.did_not_fit, 2);
   EXPECT_EQ(
       text_of(found),
-      "measured beside the best static plan (UlyssesZ, 2 steps): 2.00 times its speed (2.00 to "
+      "measured comparison with the best static plan (UlyssesZ, 2 steps): 2.00 times its speed "
+      "(2.00 to "
       "2.00); it did not fit into memory in 2 more");
   const MeasuredComparison none = *measured_comparison(std::span(some).first(1));
   EXPECT_EQ(none.steps, 0);
-  EXPECT_THAT(text_of(none), HasSubstr("(UlyssesZ) was to be measured, but did not fit"));
+  EXPECT_THAT(text_of(none), HasSubstr("(UlyssesZ) could not be measured: it did not fit"));
   EXPECT_TRUE(json_of(none)["ratio"].is_null());
 }
 

@@ -141,7 +141,8 @@ TEST(GridPlan, RunsInLockStepInEveryKindOfLayer) {
   plan.micro_batches.front().groups.push_back({.ranks = {1}, .documents = {1}, .program = "other"});
   EXPECT_THAT(
       problems(plan, {.model = model}),
-      Contains(AllOf(HasSubstr("in layer 1 its extra_msa_transition"), HasSubstr("lock-step"))));
+      Contains(
+          AllOf(HasSubstr("in layer 1 its extra_msa_transition"), HasSubstr("same collectives"))));
 }
 
 TEST(GridPlan, IsRefusedByNameWhereItContradictsAPart) {

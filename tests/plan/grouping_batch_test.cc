@@ -177,7 +177,7 @@ TEST(GroupingBatch, ExplainsWhatBinds) {
     EXPECT_THAT(said, HasSubstr("micro-batch " + std::to_string(m) + ": "));
   }
   for (const char* words :
-       {"of all rank-seconds: ", "outside the slowest groups", "waiting for the slowest group"}) {
+       {"share of rank time: ", "per-micro-batch overhead", "waiting for the slowest group"}) {
     EXPECT_THAT(said, HasSubstr(words));
   }
   EXPECT_THAT(said, testing::Not(HasSubstr("nan")));

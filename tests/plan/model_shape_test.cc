@@ -336,7 +336,7 @@ TEST(TextShape, ARefusedFamilyNamesTheNearest) {
   nearest("gemma2", "llama", "1 + weight");
   nearest("mixtral", "mistral", "experts");
   nearest("phi3_v", "phi3", "more than text");
-  nearest("phi", "llama", "side by side");
+  nearest("phi", "llama", "are parallel");
   nearest("qwen2_moe", "qwen2", "experts");
   nearest("xlm-roberta", "roberta", "is a RoBERTa");
   nearest("olmoe", "olmo2", "experts");

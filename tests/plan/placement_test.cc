@@ -360,7 +360,7 @@ TEST(PlacementInPlans, IsChecked) {
   mlp.out["x"] = {"R", "R"};
   EXPECT_THAT(
       wrong(plan),
-      ElementsAre(HasSubstr("parts[1].out.x: R, R expected, and in micro_batches[0].groups[0]")));
+      ElementsAre(HasSubstr("parts[1].out.x: expected R, R, but in micro_batches[0].groups[0]")));
   mlp.out = {{"m", {"R", "R"}}};
   EXPECT_THAT(wrong(plan), ElementsAre(HasSubstr("the part writes no tensor 'm'")));
   mlp.out = {};
@@ -382,8 +382,8 @@ TEST(PlacementInPlans, ElementsAreThoseOfTheProgramsAndTheirMoves) {
   mlp.elements->backward += 1;
   EXPECT_THAT(
       problems(plan, {.model = model}),
-      ElementsAre(HasSubstr("parts[1].elements.backward: 253 expected, and the fullest rank of "
-                            "micro_batches[0].groups[0] sends 252")));
+      ElementsAre(HasSubstr("parts[1].elements.backward: expected 253, but the rank of "
+                            "micro_batches[0].groups[0] that sends most sends 252")));
 }
 
 TEST(PlacementInPlans, FilesSayWhereTheyAreWrong) {

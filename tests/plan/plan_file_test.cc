@@ -706,7 +706,7 @@ TEST(PlanCheck, KnowsWhichGroupsHold) {
   EXPECT_THAT(found({2, 3}, {0, 1}), IsEmpty());
   EXPECT_THAT(
       found({0, 2}, {1, 3}),
-      Each(AllOf(HasSubstr(".ranks: 'pair' holds weights"), HasSubstr("neighbours"))));
+      Each(AllOf(HasSubstr(".ranks: 'pair' is tensor parallel"), HasSubstr("consecutive"))));
   EXPECT_THAT(found({1, 2}, {0, 3}), Not(IsEmpty()));
   EXPECT_THAT(
       found({0, 1, 2}, {3}),
@@ -877,6 +877,10 @@ TEST(PlanCheck, FindsEachViolation) {
        [](Plan& p) { part_of(p.programs["pair"][0].choice, "mlp").strategy = "gahter"; },
        "programs.pair[0].parts[1].strategy: ",
        "did you mean 'gather'?"},
+      {"weight mode by its name in options",
+       [](Plan& p) { part_of(p.programs["pair"][0].choice, "mlp").strategy = "zero3"; },
+       "programs.pair[0].parts[1].strategy: ",
+       "plan files write hold for tensor-parallel, gather for zero3, pass for streamed"},
       {"too few shares",
        [&](Plan& p) { group(p, 1, 0).shares = {1}; },
        "micro_batches[1].groups[0].shares: ",
@@ -912,14 +916,14 @@ TEST(PlanCheck, FindsEachViolation) {
       {"pass on a part of the domain",
        [](Plan& p) { part_of(p.programs["pair"][0].choice, "attention").strategy = "METP"; },
        "micro_batches[1].groups[0].program: ",
-       "'METP' (programs.pair[0].parts[0].strategy) passes weights"},
+       "'METP' (programs.pair[0].parts[0].strategy) streams weights"},
       {"hold beside a group of another size",
        [](Plan& p) {
          part_of(p.programs["pair"][0].choice, "mlp").strategy = "hold";
          part_of(p.programs["short"][0].choice, "mlp").strategy = "hold";
        },
        "micro_batches[1].groups[1].ranks: ",
-       "1 ranks beside the 2 of micro_batches[1].groups[0], and 'short' holds weights"},
+       "1 rank next to 2 ranks of micro_batches[1].groups[0]: 'short' is tensor parallel"},
       {"verbs of a domain differ",
        [](Plan& p) {
          p.programs["short"] = runs_of(std::vector<LayerChoice>(4, text_layer("DataZ", "gather")));

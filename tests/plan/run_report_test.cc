@@ -308,7 +308,8 @@ TEST_F(RunReport, TellsWhatWasMeasuredBesideAStaticPlan) {
   put("metrics.jsonl", lines);
   EXPECT_EQ(
       page_data(run(), chosen_plans(run()))["compared"],
-      "Measured beside the best static plan (METP, 2 steps): 1.50 times its speed (1.50 to 1.50); "
+      "Measured comparison with the best static plan (METP, 2 steps): 1.50 times its speed (1.50 "
+      "to 1.50); "
       "it did not fit into memory in 1 more.");
 }
 

@@ -99,7 +99,7 @@ class PlanBatchTest(BatchTest):
         self.assertAlmostEqual(plan.gap, plan.predicted_seconds / plan.lower_bound_seconds - 1)
         self.assertEqual(plan.simulated_seconds,
                          paradyse.simulate(plan, self.model, self.cluster).seconds)
-        self.assertIn("of all rank-seconds", plan.explanation)
+        self.assertIn("share of rank time", plan.explanation)
         again = paradyse.Plan.from_json(plan.to_json())
         self.assertEqual(again, plan)
         self.assertEqual(again.to_json(), plan.to_json())

@@ -31,7 +31,7 @@ double finite(double seconds) {
   if (!std::isfinite(seconds)) {
     throw std::invalid_argument(
         "to_json: predicted seconds are " + std::to_string(seconds) +
-        ", which JSON cannot say: leave them out where they are not known");
+        ", which JSON cannot represent: omit unknown values");
   }
   return seconds;
 }
@@ -41,7 +41,7 @@ void expect_finite(const std::vector<double>& shares) {
     if (!std::isfinite(share)) {
       throw std::invalid_argument(
           "to_json: a share of a group is " + std::to_string(share) +
-          ", which JSON cannot say: shares are positive numbers; none at all mean even cuts");
+          ", which JSON cannot represent: shares are positive numbers; omit them for even cuts");
     }
   }
 }

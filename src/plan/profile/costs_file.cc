@@ -44,7 +44,7 @@ double finite(double value, const char* what) {
   if (!std::isfinite(value)) {
     throw std::invalid_argument(
         std::string("costs: ") + what + " is " + std::to_string(value) +
-        ", which JSON cannot say: fit again");
+        ", which JSON cannot represent: fit again");
   }
   return value;
 }
@@ -200,7 +200,7 @@ FittedRates fitted_from(const JsonNode& node, std::vector<std::string> names) {
 template <typename Map, typename Key, typename Value>
 void put_new(Map& map, const Key& key, Value value, const JsonNode& node) {
   if (!map.emplace(key, std::move(value)).second) {
-    node.fail("stands there twice; keep one");
+    node.fail("appears twice; keep one");
   }
 }
 

@@ -300,7 +300,7 @@ std::string explain(const Program& program) {
     }
     out << "(" << names(op.in) << ") -> " << names(op.out);
     if (!op.needs.empty()) {
-      out << "   adjoint needs " << names(op.needs);
+      out << "   backward reads " << names(op.needs);
     }
     out << "\n";
   }

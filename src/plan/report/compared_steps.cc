@@ -66,12 +66,14 @@ std::optional<MeasuredComparison> measured_comparison(std::span<const ComparedSt
 std::string text_of(const MeasuredComparison& one) {
   if (one.steps == 0) {
     return fmt::format(
-        "the best static plan ({}) was to be measured, but did not fit into memory in {}",
+        "the best static plan ({}) could not be measured: it did not fit into memory in {}",
         one.strategy,
         counted(one.did_not_fit, "step"));
   }
   std::string text = fmt::format(
-      "measured beside the best static plan ({}, {}): ", one.strategy, counted(one.steps, "step"));
+      "measured comparison with the best static plan ({}, {}): ",
+      one.strategy,
+      counted(one.steps, "step"));
   if (one.steps == 1) {
     text += fmt::format("{:.2f} times its speed, but one step shows no difference", one.ratio);
   } else if (one.differs()) {

@@ -176,19 +176,19 @@ std::vector<Misfit> misfits(const Task& task, const PartChoice& choice) {
   if (runs.verb == Verb::pass && p != task.domain) {
     found.push_back(
         {.option = {},
-         .why =
-             "passes weights, which needs a group that is the whole sharding group (weight_domain) "
-             "of " +
-             std::to_string(task.domain) + " ranks; this one has " + std::to_string(p) +
-             ": use a strategy that gathers"});
+         .why = "streams weights, which needs a group that is the whole sharding group "
+                "(weight_domain) of " +
+                std::to_string(task.domain) + " ranks; this one has " + std::to_string(p) +
+                ": use a strategy that gathers"});
   }
   if (runs.verb == Verb::hold && task.domain > 1 && task.domain % std::max(1, p) != 0) {
     found.push_back(
         {.option = {},
-         .why = "holds weights, which needs groups of one size that make up the sharding group "
-                "(weight_domain) of " +
-                std::to_string(task.domain) + " ranks; this one has " + std::to_string(p) +
-                ": use a strategy that gathers"});
+         .why =
+             "is tensor parallel, which needs groups of one size that make up the sharding group "
+             "(weight_domain) of " +
+             std::to_string(task.domain) + " ranks; this one has " + std::to_string(p) +
+             ": use a strategy that gathers"});
   }
   for (const auto& [key, value] : choice.options) {
     const auto refuse = [&, name = key, number = value](const std::string& why) {

@@ -5,22 +5,38 @@
 #include <stdexcept>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "paradyse/plan/op_traits.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/model/families.h"
+#include "src/plan/strategy/mlp_names.h"
 #include "src/plan/strategy/table.h"
 
 namespace paradyse {
 namespace {
 
 [[noreturn]] void unknown(
-    const std::string& what, const std::string& name, const std::vector<std::string>& known) {
+    const std::string& what,
+    const std::string& name,
+    const std::vector<std::string>& known,
+    const std::string& hint = "") {
   std::string list;
   for (const std::string& k : known) {
     list += (list.empty() ? "" : ", ") + k;
   }
   throw std::invalid_argument(
-      "unknown " + what + " '" + name + "'" + did_you_mean(name, known) + "; known: " + list);
+      "unknown " + what + " '" + name + "'" + did_you_mean(name, known) + "; known: " + list +
+      hint);
+}
+
+// How plan files write the weight modes that options and run files name.
+std::string weight_modes_hint() {
+  std::string list;
+  for (const Renamed& mode : weight_modes()) {
+    list += fmt::format("{}{} for {}", list.empty() ? "" : ", ", mode.old, mode.now);
+  }
+  return "; plan files write " + list;
 }
 
 // Rows of a kind stand together in the table.
@@ -124,7 +140,8 @@ const Strategy& strategy(const std::string& kind, const std::string& name) {
       names.push_back(published.name);
     }
   }
-  unknown(kind == "mlp" ? "MLP strategy" : kind + " strategy", name, names);
+  const bool mlp = kind == "mlp";
+  unknown(mlp ? "MLP strategy" : kind + " strategy", name, names, mlp ? weight_modes_hint() : "");
 }
 
 bool takes(const std::string& kind, const std::string& name, const std::string& option) {

@@ -477,9 +477,8 @@ ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
     if (layout(qkv).columns().cuts.empty()) {
       throw std::invalid_argument(
           program_.part +
-          ": the model norms all queries, and all keys, of a token together, so no rank may "
-          "compute "
-          "some of the heads apart: take a strategy that computes all at once");
+          ": the model's QK norm is over all heads of a token, so no rank may compute some of the "
+          "heads separately: use a strategy that computes all heads at once");
     }
     const Layout of_heads = layout(qkv);
     const ValueId own = redistribute(qkv, own_rows(of_heads.columns().size), "qkv_T");

@@ -68,8 +68,8 @@ EvoformerShape evoformer_shape_from_config(
       refuse_key(
           source,
           size.key,
-          "is of the extra-MSA stack, which the model has not got: set no_extra_blocks (AlphaFold "
-          "2 has 4), or leave it out");
+          "is of the extra-MSA stack, which this model does not have: set no_extra_blocks "
+          "(AlphaFold 2 has 4), or leave it out");
     }
   }
   return shape;

@@ -54,9 +54,10 @@ struct Foreign {
 };
 constexpr const char* kExperts = "its layers are mixtures of experts";
 constexpr const char* kEncoderDecoder = "it is an encoder with a decoder";
-constexpr const char* kBesideText = "it reads more than text; a language model inside it may do";
-constexpr const char* kParallel = "its attention and MLP stand side by side";
-constexpr const char* kNoAttention = "it is no transformer of attention alone";
+constexpr const char* kBesideText =
+    "it reads more than text; a language model inside it may be supported";
+constexpr const char* kParallel = "its attention and MLP are parallel";
+constexpr const char* kNoAttention = "not all of its layers are attention";
 constexpr std::array kForeign = {
     Foreign{"albert", "its layers share their weights", "bert"},
     Foreign{"baichuan", "its queries, keys and values are one fused tensor", "llama"},
@@ -176,7 +177,7 @@ const TextFamily& family_of(const Keys& keys) {
                           : "that family is not implemented: " + std::string(foreign->why) +
                                 "; the nearest that is: " + json(foreign->nearest).dump() + "; ") +
           "accepted is " + names +
-          R"(and of models of several dims, where they are taken, "stdit", "evoformer")");
+          R"(and for multi-axis models, where supported, "stdit", "evoformer")");
 }
 
 // The configuration with the names that the family's own reader knows.

@@ -67,8 +67,8 @@ void check_elements(
     if (wanted != found) {
       findings.say(
           one.path + ".elements." + way,
-          text(wanted) + " expected, and the fullest rank of " + group.path + " sends " +
-              text(found));
+          "expected " + text(wanted) + ", but the rank of " + group.path +
+              " that sends most sends " + text(found));
     }
   };
   compare("forward", expected.forward, most.forward);
@@ -102,7 +102,7 @@ void check_out(
       if (!lie_alike(wanted, found, program.ranks())) {
         findings.say(
             path,
-            to_string(expected) + " expected, and in " + group.path + " it is sharded as " +
+            "expected " + to_string(expected) + ", but in " + group.path + " it is sharded as " +
                 to_string(found));
       }
     });

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "src/plan/base/number_text.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
 
@@ -61,10 +63,13 @@ void check_held(Findings& findings, const std::vector<CheckedGroup>& groups) {
     if (holds_weights(b) && a.group->ranks.size() != b.group->ranks.size()) {
       findings.say(
           b.path + ".ranks",
-          text(b.group->ranks.size()) + " ranks beside the " + text(a.group->ranks.size()) +
-              " of " + a.path + ", and '" + b.group->program +
-              "' holds weights (tensor parallel): groups of a sharding group (weight_domain) that "
-              "hold weights are of one size");
+          fmt::format(
+              "{} next to {} of {}: '{}' is tensor parallel, for which all groups of a sharding "
+              "group (weight_domain) must have the same size",
+              counted(std::ssize(b.group->ranks), "rank"),
+              counted(std::ssize(a.group->ranks), "rank"),
+              a.path,
+              b.group->program));
     }
   });
   for (const CheckedGroup& group : groups) {
@@ -76,10 +81,11 @@ void check_held(Findings& findings, const std::vector<CheckedGroup>& groups) {
     if (ranks.back() - ranks.front() + 1 != size || ranks.front() % domain % size != 0) {
       findings.say(
           group.path + ".ranks",
-          "'" + group.group->program +
-              "' holds weights (tensor parallel), for which ranks of a "
-              "group are neighbours, the first a multiple of " +
-              text(size) + " within its sharding group (weight_domain)");
+          fmt::format(
+              "'{}' is tensor parallel, for which the ranks of a group must be consecutive and the "
+              "first must be a multiple of {} within its sharding group (weight_domain)",
+              group.group->program,
+              size));
     }
   }
 }
@@ -140,7 +146,7 @@ void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups
             b.path + ".program",
             fmt::format(
                 "in layer {} its {} has the weight mode '{}', that of {} '{}': groups of a "
-                "sharding group (weight_domain) run in lock-step",
+                "sharding group (weight_domain) must call the same collectives in the same order",
                 layer,
                 name,
                 verb,
@@ -153,9 +159,9 @@ void check_lock_step(Findings& findings, const std::vector<CheckedGroup>& groups
     if (layer >= 0) {
       findings.say(
           b.path + ".program",
-          "of it and that of " + a.path + " one recomputes layer " + text(layer) +
-              " as a whole, the other does not: groups of a sharding group (weight_domain) run in "
-              "lock-step");
+          "of this group and " + a.path + " only one recomputes layer " + text(layer) +
+              " as a whole: groups of a sharding group (weight_domain) must "
+              "call the same collectives in the same order");
     }
   });
   check_held(findings, groups);

@@ -89,7 +89,7 @@ GroupSpace space_of(const TorchRequest& request, const std::string& only) {
   for (const TorchGroupCost* group : groups) {
     const bool again = group->recompute == "layer";
     space.task.types.push_back(
-        {.name = fmt::format("{} ranks{}", group->ranks, again ? ", layers made again" : ""),
+        {.name = fmt::format("{} ranks{}", group->ranks, again ? ", layers recomputed" : ""),
          .ranks = group->ranks,
          .capacity = group->capacity,
          .fixed_seconds = group->fixed_seconds});

@@ -132,8 +132,8 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
   const double beside = grouping.seconds * task.ranks - all;
   const double total = grouping.seconds * task.ranks;
   if (total > 0) {
-    said += "of all rank-seconds: " + percent(beside / total) +
-            " outside the slowest groups (micro-batches: " +
+    said += "share of rank time: " + percent(beside / total) +
+            " per-micro-batch overhead (weights, gradients; micro-batches: " +
             std::to_string(grouping.micro_batches.size()) + "), " + percent(wasted / total) +
             " for documents in larger groups than they need, " + percent(waiting / total) +
             " waiting for the slowest group, " + percent(idle / total) +

@@ -142,7 +142,8 @@ std::optional<PartWay> PartWays::way(const Part& part, PartChoice choice, std::s
     }
     if (strategy(part.kind, choice.strategy).verb == Verb::hold &&
         task.documents.ranks() != task.domain) {
-      throw std::invalid_argument("holds weights, and groups beside it may be of other sizes");
+      throw std::invalid_argument(
+          "is tensor parallel, but other groups of the micro-batch may have other sizes");
     }
     const ScheduledPart built = scheduled_part(task, choice);
     PartChoice again = choice;

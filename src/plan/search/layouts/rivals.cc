@@ -126,7 +126,8 @@ std::vector<LayoutRival> layout_rivals(const Model& model) {
       rivals.push_back(text(way));
     }
   } else {
-    throw std::invalid_argument("no rivals are known for a model of type '" + model.family + "'");
+    throw std::invalid_argument(
+        "no layouts of other systems are known for a model of type '" + model.family + "'");
   }
   return rivals;
 }

@@ -96,7 +96,7 @@ BatchPlanner::Answer in_turn(
       return {
           .plan = std::nullopt,
           .why_not = "no plan fits: one sample needs " + bytes_text(least.total()) +
-                     " on the fullest rank (" + bytes_text(least.static_bytes) +
+                     " on the rank with the highest peak (" + bytes_text(least.static_bytes) +
                      " for parameters, gradients and optimizer, " + bytes_text(least.saved) +
                      " saved for the backward pass, " + bytes_text(least.transient) +
                      " while it computes), " + std::to_string(least.total() - budget) +

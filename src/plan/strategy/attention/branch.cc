@@ -56,7 +56,8 @@ Strategy branch_attention() {
                        "attended along (default: the longest)",
             .why_not = no_such_dim},
            line_tiles_option()},
-      .summary = "the branch is switched to whole lines and back; weights are gathered"};
+      .summary =
+          "reshards the branch so that each line is on one rank, and back; weights are gathered"};
 }
 
 }  // namespace paradyse

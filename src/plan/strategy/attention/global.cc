@@ -83,7 +83,7 @@ Strategy global_local() {
       .verb = Verb::gather,
       .build = build_local,
       .options = {line_tiles_option()},
-      .summary = "whole lines, nothing is exchanged; weights are gathered"};
+      .summary = "each line is on one rank, no communication; weights are gathered"};
 }
 
 Strategy global_switch() {
@@ -92,7 +92,8 @@ Strategy global_switch() {
       .name = "SwitchKV",
       .verb = Verb::gather,
       .build = build_switch,
-      .summary = "means, keys and values go to where lines are whole; weights are gathered"};
+      .summary =
+          "reshards means, keys and values so that each line is on one rank; weights are gathered"};
 }
 
 }  // namespace paradyse

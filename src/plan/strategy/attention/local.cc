@@ -28,7 +28,7 @@ Strategy local_attention() {
       .verb = Verb::gather,
       .build = build_whole_lines,
       .options = {line_tiles_option()},
-      .summary = "whole lines, nothing is exchanged; weights are gathered"};
+      .summary = "each line is on one rank, no communication; weights are gathered"};
 }
 
 }  // namespace paradyse

@@ -13,8 +13,8 @@ Program build_megatron_cz(const Task& task) {
   if (!task.shape().pair.empty()) {
     throw std::invalid_argument(
         task.part->name +
-        ": 'MegatronCZ' passes keys and values around a ring, but not a bias from '" +
-        task.shape().pair + "' of their scores: take a strategy that has whole lines");
+        ": 'MegatronCZ' passes keys and values around a ring, but cannot add a bias from '" +
+        task.shape().pair + "' to their scores: use a strategy that has each line on one rank");
   }
   Writer w(task);
   const ValueId stack = w.gather();

@@ -17,7 +17,7 @@ namespace {
 
 std::string too_many_groups(std::int64_t groups, const Task& task) {
   if (task.part != nullptr && task.shape().qk_norm_wide && groups > 1) {
-    return "the model norms all queries, and all keys, of a token together: only 1 can be";
+    return "the model's QK norm is over all heads of a token: only 1 is possible";
   }
   return task.part == nullptr || groups <= task.shape().kv_heads
              ? ""
