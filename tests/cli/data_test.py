@@ -198,7 +198,7 @@ trace = false
         self.assertIn("a list of numbers above 0", error("data.weights=[1, 0]"))
         self.assertIn("a list of numbers above 0", error("data.weights=3"))
         self.assertIn("a whole number of documents", error("data.held_out=1.5"))
-        self.assertIn("of the 20 documents are held out", error("data.held_out=20"))
+        self.assertIn("holds out all of 20 documents", error("data.held_out=20"))
         self.assertIn("leave the other out", error("data.held_out=2", f"data.eval_path={self.folder}/a"))
         self.assertIn("nothing is held out", error("train.eval_every=2"))
         os.truncate(self.folder / "a.bin", 100)

@@ -172,7 +172,7 @@ class DamageTest(DurableTest):
         straight = self.straight("straight")
         run = self.cut(straight, 4, "cut")
         (run / "config.toml").unlink()
-        self.assertIn("config.toml was not there", self.resume(run).stderr)
+        self.assertIn("config.toml was missing", self.resume(run).stderr)
         self.expect_same(run, straight)
         self.assertTrue((run / "config.toml").is_file())
 
@@ -206,8 +206,8 @@ class DiskTest(DurableTest):
         said = "".join(said)
         self.assertIn("cannot be written: File too large", said)
         self.assertIn("is complete", said)
-        self.assertIn("waits in memory", said)
-        self.assertIn("what waited for the disk is written", said)
+        self.assertIn("kept in memory", said)
+        self.assertIn("the data that was kept in memory is written", said)
         steps = [line["step"] for line in self.lines(run)]
         self.assertEqual(steps, list(range(1, len(steps) + 1)))  # nothing is lost, nor half there
         plans = sorted(file.name for file in (run / "plans").iterdir())

@@ -367,7 +367,7 @@ class GradTest(ProgramTest):
     def test_a_verb_that_does_not_fit_the_group(self):
         message = self.error_of(
             *self.arguments("hf_llama_gqa", "--attention", "DataZ", "--mlp", "pass", "--ranks", 2))
-        self.assertIn("passes weights", message)
+        self.assertIn("streams weights", message)
         self.assertIn("gathers", message)
         # groups of one rank, alike, hold what is all of the weights
         self.expect_golden("hf_llama_gqa", "--attention", "DataZ", "--mlp", "hold", "--ranks", 2)

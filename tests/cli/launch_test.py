@@ -255,7 +255,7 @@ class LaunchTest(GlooTest):
                        PARADYSE_SECRET=f"the secret of rank {r} alone")
             for r in range(2)])
         self.assertEqual([code for code, _, _ in ended], [FAILED, FAILED], ended)
-        self.assertIn("rank 1 of 2 did not come", ended[0][2])
+        self.assertIn("rank 1 of 2 did not connect", ended[0][2])
         self.assertIn("turned away a connection from 127.0.0.1:", ended[0][2])
         self.assertIn("refuses this process's secret", ended[1][2])
 

@@ -296,7 +296,7 @@ class CheckpointTest(ResumeTest):
             preexec_fn=limit, capture_output=True, text=True, timeout=60)
         self.assertEqual(full.returncode, FAILED, full.stderr)
         for words in ("checkpoint of step 4 could not be written", "rank-0000", "File too large",
-                      "Training goes on", "failure 1 of checkpoint.failures = 2",
+                      "Training continues", "failure 1 of checkpoint.failures = 2",
                       "checkpoint of step 5 could not be written", "000003 is complete",
                       "that was failure 2", "--resume"):
             self.assertIn(words, full.stderr)

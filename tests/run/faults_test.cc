@@ -328,8 +328,9 @@ TEST_F(Faults, ARankThatDoesNotComeToRecover) {
   } catch (const CommunicatorError& error) {
     EXPECT_THAT(
         error.what(),
-        HasSubstr("for all ranks to leave what was interrupted (rank 0: out of memory): rank 1 did "
-                  "not come"));
+        HasSubstr(
+            "for all ranks to abort the interrupted operation (rank 0: out of memory): rank 1 did "
+            "not arrive"));
   }
 }
 

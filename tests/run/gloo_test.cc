@@ -860,8 +860,8 @@ TEST(GlooRecoveryFaults, AKilledOrStoppedRankIsNamed) {
               EXPECT_THAT(
                   ended[r].message,
                   AllOf(
-                      HasSubstr("all ranks to leave what was interrupted (out of memory)"),
-                      HasSubstr("rank " + std::to_string(victim) + " did not come"),
+                      HasSubstr("all ranks to abort the interrupted operation (out of memory)"),
+                      HasSubstr("rank " + std::to_string(victim) + " did not arrive"),
                       HasSubstr("no sign of life from rank " + std::to_string(victim))));
             }
           }
@@ -925,7 +925,7 @@ TEST(GlooRecoveryFaults, ARankKilledAtAnyMoment) {
                 ended[r].message,
                 AnyOf(
                     HasSubstr(name + " is gone"),
-                    HasSubstr(name + " did not come"),
+                    HasSubstr(name + " did not arrive"),
                     HasSubstr(name + " gives no sign of life"),
                     HasSubstr("no sign of life from " + name)));
           }
@@ -961,7 +961,7 @@ TEST(GlooRecoveryFaults, ASlowRankIsNamed) {
           EXPECT_THAT(
               one.message,
               AllOf(
-                  HasSubstr("rank " + std::to_string(repeat % 4) + " did not come. Give"),
+                  HasSubstr("rank " + std::to_string(repeat % 4) + " did not arrive. Give"),
                   HasSubstr("--timeout")));
         }
       });
@@ -979,7 +979,7 @@ TEST(GlooRendezvous, ARankThatNeverComesIsNamed) {
         expect_all_others_end(ended, 2, kSlackSeconds);
         for (const std::size_t r : {0U, 1U, 3U}) {
           EXPECT_THAT(
-              ended[r].message, HasSubstr("rank 2 of 4 did not come to the rendezvous at 127."));
+              ended[r].message, HasSubstr("rank 2 of 4 did not connect to the rendezvous at 127."));
         }
       });
 }
@@ -1024,7 +1024,7 @@ TEST(GlooRendezvous, WhereNobodyAnswersIsNamedInTime) {
         error.what(),
         AllOf(
             HasSubstr("could not reach the rendezvous at 127.0.0.1:"),
-            HasSubstr("does not answer as a rendezvous does")));
+            HasSubstr("does not answer as a rendezvous")));
   }
   ::close(silent);
 }
@@ -1086,7 +1086,8 @@ TEST(GlooRendezvous, AnotherSecretIsTurnedAwayAndTheOthersSayWhoIsMissing) {
         EXPECT_THAT(ended[1].message, HasSubstr("refuses this process's secret"));
         for (const std::size_t r : {0U, 2U}) {
           EXPECT_THAT(
-              ended[r].message, AllOf(HasSubstr("rank 1 of 3 did not come"), HasSubstr("secret")));
+              ended[r].message,
+              AllOf(HasSubstr("rank 1 of 3 did not connect"), HasSubstr("secret")));
         }
       });
 }

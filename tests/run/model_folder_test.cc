@@ -540,7 +540,7 @@ TEST_F(ModelFolderTest, ATiedModelWithAnotherHeadIsUntied) {
     test::write_tensors(from / "model.safetensors", other);
     EXPECT_TRUE(open_model(from).model.tied());
     EXPECT_THAT(
-        open_weights(open_model(from), false, 1).notes.front(), HasSubstr("taken for both"));
+        open_weights(open_model(from), false, 1).notes.front(), HasSubstr("tied to it, for both"));
     fs::remove_all(to);
     round_trip(from, to, 2, at::kFloat, at::kFloat);
     expect_same(tensors_of(to), whole);

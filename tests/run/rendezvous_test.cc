@@ -591,7 +591,7 @@ TEST(Server, ListensAtItsAddressAlone) {
   for (const char* const all : {"0.0.0.0", "::", "::ffff:0.0.0.0"}) {
     ServerOptions options = served();
     options.host = all;
-    EXPECT_THAT(thrown_by([&] { const Server other(options); }), HasSubstr("all networks"));
+    EXPECT_THAT(thrown_by([&] { const Server other(options); }), HasSubstr("all interfaces"));
   }
   ServerOptions taken = served();
   taken.port = server.port();
@@ -695,7 +695,7 @@ TEST(Client, TakesNoOtherForItsRendezvous) {
     return why;
   };
   EXPECT_THAT(said_of(""), HasSubstr("does not answer"));
-  EXPECT_THAT(said_of("SSH-2.0-OpenSSH_9.2"), HasSubstr("does not speak as a rendezvous"));
+  EXPECT_THAT(said_of("SSH-2.0-OpenSSH_9.2"), HasSubstr("does not use the rendezvous protocol"));
   EXPECT_THAT(said_of(challenge().substr(0, 20)), HasSubstr("does not answer"));
   // It lets everybody in, without the secret.
   std::string open_door = challenge();

@@ -254,7 +254,7 @@ TEST_F(StepPlansTest, ASlowRankIsNamed) {
         notes[0],
         testing::AllOf(
             testing::HasSubstr("step 5: rank 2 computes at 0.50 times the speed of the others"),
-            testing::HasSubstr(correct ? "plans go by it" : "plans go on as before")));
+            testing::HasSubstr(correct ? "plans take this into account" : "plans do not take")));
     EXPECT_EQ(plans.learned().speeds.empty(), !correct);
   }
 }

@@ -422,8 +422,8 @@ class LocalCommunicators final : public Communicators {
       }
     }
     throw CommunicatorError(fmt::format(
-        "rank {} waited {} ms for all ranks to leave what was interrupted ({}): rank{} {} did not "
-        "come",
+        "rank {} waited {} ms for all ranks to abort the interrupted operation ({}): rank{} {} did "
+        "not arrive",
         rank_,
         world_.options.deadline.count(),
         world_.reason,

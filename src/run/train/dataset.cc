@@ -96,8 +96,7 @@ Draws::Blend Dataset::blend(const std::vector<double>& weights) const {
   if (samples_ || weights.empty()) {
     if (!weights.empty()) {
       throw std::invalid_argument(
-          "data.weights is for documents; the samples of this model are all drawn alike: leave it "
-          "out");
+          "data.weights is for documents; samples have no weights: leave it out");
     }
     return {.ends = {size()}, .weights = {}};
   }
@@ -150,8 +149,8 @@ Dataset Dataset::hold_out(double amount, std::uint64_t seed) {
   }
   if (held.empty() || kept.empty()) {
     throw std::invalid_argument(fmt::format(
-        "data.held_out is {}, by which {} of the {} documents are held out; give a number by which "
-        "some are and some are not",
+        "data.held_out is {}, which holds out {} of {} documents; choose a value that leaves "
+        "documents for both training and evaluation",
         amount,
         held.empty() ? "none" : "all",
         size()));

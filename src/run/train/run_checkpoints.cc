@@ -142,7 +142,7 @@ void RunCheckpoints::failed(std::int64_t step, const std::string& why, IfNotWrit
           then == IfNotWritten::tell
               ? what
               : fmt::format(
-                    "{}. Training goes on and tries the next one (failure {} of "
+                    "{}. Training continues, and the next checkpoint is tried (failure {} of "
                     "checkpoint.failures = {})",
                     what,
                     failures_,

@@ -138,7 +138,7 @@ void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& chan
   }
   if (rewound.config_made) {
     note(fmt::format(
-        "{} was not there: it was written again from the checkpoint",
+        "{} was missing: it was written again from the checkpoint",
         (folder_->path() / "config.toml").string()));
   }
   if (!rewound.config_aside.empty()) {
@@ -149,7 +149,7 @@ void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& chan
 void RunRecord::roll_back(const CheckpointState& state) {
   const RunFolder::Rewound rewound = go_back(state);
   note(
-      fmt::format("training goes on after step {}", state.step) +
+      fmt::format("training continues after step {}", state.step) +
       (rewound.put_aside.empty()
            ? ""
            : "; results of later steps were moved to " + rewound.put_aside.string()));
@@ -201,11 +201,11 @@ void RunRecord::tell_unwritten() {
   unwritten_ = !why.empty();
   note(
       unwritten_ ? fmt::format(
-                       "{}; {}. Training goes on: what is not written waits in memory, and is "
-                       "tried again at every step and before the next checkpoint",
+                       "{}; {}. Training continues: the unwritten data is kept in memory, and the "
+                       "write is retried at every step and before the next checkpoint",
                        why,
                        complete_text(folder_->checkpoints()))
-                 : "what waited for the disk is written");
+                 : "the data that was kept in memory is written");
 }
 
 void RunRecord::evaluated(const EvalResult& result) {

@@ -143,10 +143,9 @@ void StepPlans::took(
       !speeds_.observe(computed_seconds, planners_.fallback->work_of_ranks(plan))) {
     return;
   }
-  const char* const so =
-      learns ? "plans go by it"
-             : "plans go on as before; with measured costs (costs.file = \"measure\") and "
-               "costs.correct = true they go by it";
+  const char* const so = learns ? "plans take this into account"
+                                : "plans do not take this into account; with measured costs "
+                                  "(costs.file = \"measure\") and costs.correct = true they do";
   options_.note(fmt::format("step {}: {}: {}", step + 1, speeds_.said(), so));
   if (learns) {
     BatchPlanner::Learned learned = planners_.fallback->learned();

@@ -89,8 +89,8 @@ void take_the_head_that_is_there(ModelFolder& folder) {
       folder.model = model_from_config(untied.dump(), (folder.path / kConfig).string());
       folder.notes.push_back(
           reader.file_of(head).string() + ": " + head + " differs from " + embedding +
-          ", though tie_word_embeddings is true: it is used and trained as it is there, untied, as "
-          "Transformers 5 does");
+          ", though tie_word_embeddings is true: it is used and trained untied, as Transformers 5 "
+          "does");
     }
   } catch (const std::runtime_error&) {  // what cannot be read is told by those who need it
   }

@@ -112,7 +112,7 @@ void Parameters::put_masters_on_host() {
     weights.push_back(*master);
   }
   const auto like = at::TensorOptions().dtype(types_.gradient).device(device_);
-  const std::vector<at::Tensor> own = host_zeros(weights, like, "float32 masters of the weights");
+  const std::vector<at::Tensor> own = host_zeros(weights, like, "float32 master weights");
   for (std::size_t i = 0; i < masters.size(); ++i) {
     *masters[i] = own[i];
   }
@@ -557,7 +557,7 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
         names.insert(names.end(), beside.begin(), beside.end());
         if (name == twice->own && !there(first_of(called(name)))) {
           found.notes.push_back(fmt::format(
-              "{}: {} is not there: {} is taken",
+              "{}: {} is missing: using {}",
               reader.file_of(name).string(),
               twice->own,
               first_of(names)));
@@ -590,7 +590,7 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
       if (&one == &model.parts.front() && m == 0 && !there(first_of(names)) && !head.empty() &&
           there(first_of(head))) {
         found.notes.push_back(fmt::format(
-            "{}: {} is not there: {}, tied to it, is taken for both",
+            "{}: {} is missing: using {}, which is tied to it, for both",
             reader.file_of(first_of(head)).string(),
             name,
             first_of(head)));

@@ -210,7 +210,7 @@ class GlooBackend final : public Backend {
       }
       if (Clock::now() > end) {
         throw CommunicatorError(fmt::format(
-            "rank{} {} of {} did not come to the rendezvous at {} within {} s: check that all "
+            "rank{} {} of {} did not connect to the rendezvous at {} within {} s: check that all "
             "processes were started with the same address and the same secret{}",
             missing.size() == 1 ? "" : "s",
             fmt::join(missing, ", "),

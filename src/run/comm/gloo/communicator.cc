@@ -573,7 +573,7 @@ class GlooCommunicators final : public RankCommunicators {
         "recovery/" + world_.epoch(),
         size(),
         fmt::format(
-            "for all ranks to leave what was interrupted ({})", world_.watch.interruption()));
+            "for all ranks to abort the interrupted operation ({})", world_.watch.interruption()));
     ++world_.recoveries;
     world_.watch.enter(world_.epoch());
     world_.wire = &reconnect_();

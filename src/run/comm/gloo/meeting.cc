@@ -61,12 +61,12 @@ int port_from_agent(const GlooOptions& options, milliseconds patience) {
         return *port;
       }
       throw std::runtime_error(fmt::format(
-          "torchrun's store says that the rendezvous is at port '{}'",
+          "torchrun's store has '{}' as the port of the rendezvous, which is not a port number",
           rendezvous::printable(*text, 64)));
     }
     std::this_thread::sleep_for(kAgentPause);
   }
-  throw std::runtime_error("rank 0 did not say in torchrun's store where it is");
+  throw std::runtime_error("rank 0 did not publish its address in torchrun's store");
 }
 
 Meeting met(const GlooOptions& options, bool serves, milliseconds patience) {
@@ -103,7 +103,7 @@ Meeting meet(const GlooOptions& options, milliseconds patience) {
     throw CommunicatorError(fmt::format(
         "rank {} could not {} the rendezvous at {}{}: check the address (--rendezvous, or "
         "MASTER_ADDR and MASTER_PORT), that the process that serves it is running, and that no "
-        "firewall blocks it. A machine behind another's address takes --interface ({})",
+        "firewall blocks it. A machine behind NAT needs --interface ({})",
         options.rank,
         serves ? "open" : "reach",
         rendezvous::endpoint(options.host, options.port),
@@ -144,8 +144,8 @@ std::pair<std::string, int> place_in(const std::string& text, int rank) {
                         "ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ") == std::string::npos;
   if (!port || !fine) {
     throw CommunicatorError(fmt::format(
-        "rank {} says that it listens at '{}', which is no port and address: its program is "
-        "another",
+        "rank {} published '{}', which is not a port and an address: it runs another program or "
+        "another version; start the same program on all machines",
         rank,
         rendezvous::printable(text, 128)));
   }
@@ -158,9 +158,8 @@ std::string loopback_by_name(const GlooOptions& options) {
     return "";
   }
   return fmt::format(
-      ". On this machine the name {} stands for a loopback address, at which no other machine "
-      "reaches it: where the processes are on several, give the number of its address in their "
-      "network",
+      ". On this machine the name {} resolves to a loopback address, which other machines cannot "
+      "reach: if the processes run on several machines, give its IP address in their network",
       options.host);
 }
 

@@ -57,7 +57,8 @@ void prove(Wire& wire, int rank, int size, const WireProof& proof, milliseconds 
       for (Message* const message : {other.in.get(), other.out.get()}) {
         const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
         if (!message->wait(std::max(left, milliseconds(1)))) {
-          throw std::runtime_error(fmt::format("rank {} did not prove itself", other.rank));
+          throw std::runtime_error(
+              fmt::format("rank {} did not prove that it knows the run's secret", other.rank));
         }
       }
     }

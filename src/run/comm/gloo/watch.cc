@@ -470,7 +470,7 @@ void Watch::leave() {
       if (Clock::now() - seen > shared_->deadline) {
         shared_->note_failure(
             fmt::format(
-                "rank {} was through, but rank {} gave no sign of life for {} ms",
+                "rank {} had finished, but rank {} gave no sign of life for {} ms",
                 shared_->rank,
                 r,
                 shared_->deadline.count()),
@@ -542,7 +542,7 @@ std::string Watch::meet(const std::string& place, int ranks, const std::string& 
     } else {
       const std::vector<int> silent = shared_->silent_of(over.missing, begin);
       why += fmt::format(
-          "{} did not come{}. Give --timeout more seconds to wait longer",
+          "{} did not arrive{}. Give --timeout more seconds to wait longer",
           named(over.missing),
           silent.empty() ? "" : fmt::format(", no sign of life from {}", named(silent)));
     }

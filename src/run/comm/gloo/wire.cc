@@ -93,7 +93,7 @@ class AskedStore final : public c10d::Store {
     const auto end = std::chrono::steady_clock::now() + std::min(timeout, timeout_);
     while (!check(keys)) {
       if (std::chrono::steady_clock::now() > end) {
-        throw std::runtime_error("the others did not say where they are");
+        throw std::runtime_error("other ranks did not publish their addresses");
       }
       std::this_thread::sleep_for(milliseconds(5));
     }
@@ -230,7 +230,7 @@ std::shared_ptr<AgentStore> reach_agent(const std::string& host, int port, milli
     }
   }).detach();
   if (store.wait_for(patience + kAnswer) != std::future_status::ready) {
-    throw std::runtime_error("who listens there does not answer as torchrun's store does");
+    throw std::runtime_error("the program at this address does not answer as torchrun's store");
   }
   return store.get();
 }

@@ -180,8 +180,8 @@ class NcclWire final : public Wire {
     if (text->size() != 2 * sizeof(id.internal) ||
         text->find_first_not_of("0123456789abcdef") != std::string::npos) {
       throw CommunicatorError(
-          "nccl: what rank 0 gave for all to start with is none of its identifiers: its program is "
-          "another");
+          "nccl: rank 0 did not send a valid NCCL unique id: it runs another program or another "
+          "version; start the same program on all machines");
     }
     for (std::size_t i = 0; i < sizeof(id.internal); ++i) {
       id.internal[i] = static_cast<char>(std::stoi(text->substr(2 * i, 2), nullptr, 16));

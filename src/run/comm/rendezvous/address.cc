@@ -92,8 +92,8 @@ std::optional<Socket> listening(const addrinfo& at) {
 void expect_one_network(const addrinfo& at, const std::string& host) {
   if (is_of_all(at.ai_addr)) {
     throw std::invalid_argument(fmt::format(
-        "rendezvous {}: this address stands for all networks of this machine, and processes of "
-        "others cannot reach it by it; give the address of the network that the processes share",
+        "rendezvous {}: this address means all interfaces of this machine, and other machines "
+        "cannot connect to it; give its IP address in the network that the processes share",
         host));
   }
 }

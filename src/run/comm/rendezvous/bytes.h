@@ -53,7 +53,7 @@ class BytesReader {
   std::string text() { return std::string(take(number<std::uint32_t>())); }
   void finish() const {
     if (!bytes_.empty()) {
-      throw Malformed("a message goes on after its last field");
+      throw Malformed("a message continues after its last field");
     }
   }
 

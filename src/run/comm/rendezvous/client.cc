@@ -107,7 +107,7 @@ Session greet(Connection& connection, const ClientOptions& options, Clock::time_
           options.claim.rank,
           printable(verdict.text)));
   }
-  throw Malformed("a greeting has an answer that is none");
+  throw Malformed("a greeting has an unknown answer");
 }
 
 class RemoteStore final : public Store {
@@ -171,7 +171,7 @@ class RemoteStore final : public Store {
 
 std::shared_ptr<Store> reach_store(const ClientOptions& options) {
   const auto end = Clock::now() + options.patience;
-  std::string why = "nobody listens there";
+  std::string why = "no program listens at this address";
   while (true) {
     try {
       Socket socket =
@@ -184,9 +184,10 @@ std::shared_ptr<Store> reach_store(const ClientOptions& options) {
     } catch (const Unreached& error) {
       why = error.what();
     } catch (const Silent&) {  // another address of the name may lead to it
-      why = "who listens there does not answer as a rendezvous does";
+      why = "the program at this address does not answer as a rendezvous";
     } catch (const Malformed& error) {
-      throw std::runtime_error(fmt::format("who listens there is another: {}", error.what()));
+      throw std::runtime_error(fmt::format(
+          "the program at this address is not the rendezvous of this run: {}", error.what()));
     }
     if (Clock::now() + kPause > end) {
       throw std::runtime_error(why);

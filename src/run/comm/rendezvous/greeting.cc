@@ -22,7 +22,7 @@ std::string joined(std::string_view one, std::string_view two) {
 void expect_mark(std::string_view arrived, std::string_view mark) {
   const std::size_t both = std::min(arrived.size(), mark.size());
   if (arrived.substr(0, both) != mark.substr(0, both)) {
-    throw Malformed("it does not speak as a rendezvous of this version does");
+    throw Malformed("it does not use the rendezvous protocol of this version");
   }
 }
 
@@ -117,7 +117,7 @@ std::optional<Verdict> verdict_in(
   const auto answer = reader.number<std::uint8_t>();
   Verdict verdict{.answer = static_cast<Answer>(answer), .text = reader.text()};
   if (answer > static_cast<std::uint8_t>(Answer::taken)) {
-    throw Malformed("a greeting has an answer that is none");
+    throw Malformed("a greeting has an unknown answer");
   }
   if (verdict.answer == Answer::wrong_secret) {
     verdict.text.clear();

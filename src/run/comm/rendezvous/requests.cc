@@ -51,7 +51,7 @@ std::vector<std::string> done(Verb verb, const std::vector<std::string>& fields,
     case Verb::get_all:
       return store.get_all(fields);
   }
-  throw Malformed("a request has a verb that is none");
+  throw Malformed("a request has an unknown verb");
 }
 
 }  // namespace
