@@ -134,8 +134,8 @@ void add_secret_option(Command& command, std::string& secret_file) {
       .add_option(
           "--secret-file",
           secret_file,
-          "File of mode 600 with the run's secret, alike for all gloo processes; where they are on "
-          "several machines they need one (default: PARADYSE_SECRET, or the file that "
+          "File of mode 600 with the run's secret, the same for all gloo processes; required on "
+          "several machines (default: PARADYSE_SECRET, or the file that "
           "PARADYSE_SECRET_FILE names)")
       ->option_text("FILE");
 }

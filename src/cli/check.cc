@@ -155,8 +155,8 @@ std::vector<CheckSubject> subjects_of(
 void expect_for_layouts(const CheckOptions& options, const Model& model) {
   if (!options.strategies.empty()) {
     throw std::invalid_argument(
-        "--strategy is for language models: for this model every layout is checked, planned and "
-        "rivals'");
+        "--strategy is for language models: for this model the planned layout and those of other "
+        "systems are checked; leave --strategy out");
   }
   if (options.backend.device != "cpu" && !model.limits.gpus) {
     throw std::invalid_argument(
@@ -164,7 +164,7 @@ void expect_for_layouts(const CheckOptions& options, const Model& model) {
   }
   if (options.quick) {
     throw std::invalid_argument(
-        "--quick is for language models: for this model every layout is checked; leave --quick "
+        "--quick is for language models: for this model all layouts are checked; leave --quick "
         "out");
   }
 }
@@ -297,7 +297,7 @@ void add_check(CLI::App& app, Common& common) {
       "--model",
       options->model,
       "A small model folder or TOML file (default: built-in models of odd sizes). For stdit and "
-      "evoformer, the planned and every rival layout is checked");
+      "evoformer, the planned layout and those of other systems are checked");
   add_random_weights(*command, options->random_weights);
   command
       ->add_option(

@@ -65,7 +65,7 @@ int eval_on(Backend& backend, const LoadedConfig& config, bool per_document, con
     const std::string perplexity =
         words.perplexity ? fmt::format(" (perplexity {:.3f})", std::exp(result.loss)) : "";
     fmt::print(
-        "loss {:.6f}{} over {} {} of {} {}, {:.1f} s, peak {} on the fullest rank\n",
+        "loss {:.6f}{} over {} {} of {} {}, {:.1f} s, peak {} on the rank with the highest peak\n",
         result.loss,
         perplexity,
         result.predicted_tokens,

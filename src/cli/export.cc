@@ -64,8 +64,8 @@ void add_export(CLI::App& app, Common& common) {
   command->add_option(
       "--dtype",
       options->dtype,
-      "Data type of the weights (default: the run's output.dtype); others than that of training "
-      "are rounded from the float32 master weights");
+      "Data type of the weights (default: the run's output.dtype); if it is not that of training, "
+      "weights are rounded from the float32 master weights");
 }
 
 }  // namespace paradyse::cli

@@ -174,8 +174,8 @@ int run_fit(const FitCommandOptions& given, const Common& common) {
       verdict_on(costs),
       left_out.empty() ? ""
                        : fmt::format(
-                             "left out, measured at fewer than three lengths (others of the part "
-                             "answer): {}\n",
+                             "left out, measured at fewer than three lengths (costs of other "
+                             "strategies of the part are used): {}\n",
                              fmt::join(left_out, ", ")),
       costs.best,
       percent_text(costs.memory_overhead),

@@ -35,8 +35,7 @@ constexpr std::int64_t kWindow = 512;  // tokens: each is as costly as all befor
 std::vector<std::int32_t> prompt_of(
     const GenerateOptions& options, const Model& model, const std::string& tokenizer) {
   if (options.prompt.empty() == options.tokens.empty()) {
-    throw std::invalid_argument(
-        "generate takes --prompt TEXT or --tokens IDS, one of them: give what is to be continued");
+    throw std::invalid_argument("generate needs exactly one of --prompt TEXT and --tokens IDS");
   }
   std::vector<std::int32_t> prompt;
   if (options.tokens.empty()) {
@@ -137,7 +136,7 @@ void add_generate(CLI::App& app, Common& common) {
       ->capture_default_str();
   command
       ->add_option(
-          "--top-k", options->top_k, "Sample from the so many most likely tokens; 0: from all")
+          "--top-k", options->top_k, "Sample from this many of the most likely tokens; 0: from all")
       ->check(whole_numbers(0))
       ->capture_default_str();
   command

@@ -293,8 +293,8 @@ void expect_secret_before(const LaunchOptions& options) {
   });
   if (behind) {
     throw std::invalid_argument(
-        "launch: --secret-file stands behind --, with the command; give it to launch, before --, "
-        "which hands it on");
+        "launch: --secret-file is an option of launch: put it before --; launch passes it on to "
+        "the processes");
   }
 }
 
@@ -332,8 +332,8 @@ int run_launch(const LaunchOptions& options, const Common& /*common*/) {
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(fmt::format(
           "launch: the rendezvous at {} cannot be opened: check that the address belongs to "
-          "this machine and that the port is free; set another one with --rdzv-endpoint, or, where "
-          "this machine is behind another's address, its interface with --interface ({})",
+          "this machine and that the port is free; set another one with --rdzv-endpoint, or, if "
+          "this machine is behind NAT, its interface with --interface ({})",
           rendezvous::endpoint(host, port),
           error.what()));
     }

@@ -177,7 +177,8 @@ int run_plan_check(const PlanCheckOptions& options, const Common& common) {
         " needs --model, which gives the sizes: give its folder or TOML file");
   }
   if (options.ranks && options.cluster.empty()) {
-    throw std::invalid_argument("--ranks needs --cluster FILE, of whose ranks it says how many");
+    throw std::invalid_argument(
+        "--ranks needs --cluster FILE: it limits the ranks of that cluster");
   }
   const std::optional<Cluster> cluster = described_cluster(options, memory);
   if (cluster && options.model.empty()) {

@@ -199,8 +199,8 @@ void print_memory(const Plan& plan) {
   const PlanGroup& group = plan.micro_batches.front().groups.front();
   const PredictedBytes bytes = group.predicted.bytes.value_or(PredictedBytes{});
   fmt::print(
-      "{} micro-batch{} of at most {} sample{}; the fullest rank needs {}: {} for parameters, "
-      "gradients and optimizer, {} saved, {} while it computes\n",
+      "{} micro-batch{} of at most {} sample{}; the rank with the highest peak needs {}: {} for "
+      "parameters, gradients and optimizer, {} saved, {} while it computes\n",
       plan.micro_batches.size(),
       plan.micro_batches.size() > 1 ? "es" : "",
       group.documents.size(),
@@ -222,7 +222,8 @@ void print_memory(const Plan& plan) {
 Plan published_plan(const PlanLayoutOptions& options, const LayoutTask& task) {
   if (options.out.empty() || !options.memory_per_rank.empty()) {
     throw std::invalid_argument(
-        "--layout says whose plan --out FILE gets: give --out, and leave --memory-per-rank out");
+        "--layout selects the layout that --out writes: add --out FILE and remove "
+        "--memory-per-rank");
   }
   std::vector<LayoutWay> ways = layout_ways(task);
   std::vector<std::string> names;

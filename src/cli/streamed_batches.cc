@@ -23,8 +23,8 @@ void expect_stream_alone(const Common& common) {
         common.given, [&](const auto& option) { return option.first == other; });
     if (given) {
       throw std::invalid_argument(fmt::format(
-          "{} does not go with --stream, which prints the plan of every line whole; leave one of "
-          "the two out",
+          "{} cannot be combined with --stream, which prints the whole plan of every line; remove "
+          "one of the two",
           other));
     }
   }

@@ -26,8 +26,8 @@ namespace {
 
 void print_table(const std::vector<OptionRow>& table, const Common& common) {
   tell(
-      "predicted seconds for one document (forward, backward, recompute) and memory\n"
-      "of the fullest rank, by tokens:\n");
+      "predicted seconds for one document (forward, backward, recompute) and\n"
+      "memory on the rank with the highest peak, by tokens:\n");
   // One column a length.  Of all options those that are among the three fastest that fit somewhere,
   // and each strategy as it is without recomputation.
   std::vector<std::int64_t> lengths;
@@ -179,7 +179,7 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
   if (std::isfinite(s.eval_loss)) {
     fmt::print("held-out loss   {:.4f}\n", s.eval_loss);
   }
-  fmt::print("peak memory     {} on the fullest rank\n", bytes_text(s.peak_bytes));
+  fmt::print("peak memory     {} on the rank with the highest peak\n", bytes_text(s.peak_bytes));
   fmt::print("steps that used each strategy (a step may use several):\n");
   for (const auto& [name, steps] : s.steps_by_strategy) {
     fmt::print("  {:<50} {}\n", name, steps);

@@ -181,7 +181,7 @@ trace = false
         self.assertEqual(drawn[0], drawn[1])
         self.assertNotEqual(drawn[0]["tokens"], drawn[2]["tokens"])
         self.assertTrue(self.run_program(*command, "--prompt", "ab").stdout.startswith("ab"))
-        self.assertIn("--prompt TEXT or --tokens IDS", self.error_of(*command))
+        self.assertIn("exactly one of --prompt TEXT and --tokens IDS", self.error_of(*command))
         self.assertIn("300 is no id", self.error_of(*command, "--tokens", 300))
         (model / "tokenizer.json").write_text("{}")
         self.assertIn("give the ids of the prompt with --tokens", self.error_of(*command, "--prompt", "ab"))

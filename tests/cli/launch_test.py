@@ -241,7 +241,7 @@ class LaunchTest(GlooTest):
         self.assertEqual([code for code, _, _ in ended], [USAGE, USAGE], ended)
         self.assertIn("can be found by trying", ended[0][2])
         self.assertIn("unset one", ended[1][2])
-        self.assertIn("give it to launch, before --", self.error_of(
+        self.assertIn("put it before --", self.error_of(
             "launch", "-n", 1, "--", "eval", "--secret-file", file))
         for wrong in ("[::1]29500", "[::1]x:29500", "::1]:29500"):
             self.assertIn("[ADDRESS]:PORT", self.error_of(

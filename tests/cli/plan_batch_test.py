@@ -176,7 +176,7 @@ class PlanBatchTest(BatchTest):
         self.json_of(*made)
         self.write("batches.txt", "512 8192 300\n")
         made[made.index("--lengths") + 1] = self.folder / "batches.txt"
-        self.assertIn("--out does not go with --stream", self.error_of(*made, "--stream"))
+        self.assertIn("--out cannot be combined with --stream", self.error_of(*made, "--stream"))
         streamed = json.loads(self.run_program(*made[:-2], "--stream").stdout)
         plan = json.loads(out.read_text())
         del plan["source"], plan["planner"]["seconds"]

@@ -419,7 +419,7 @@ n_positions = 64
             with self.subTest(arguments):
                 failed = self.run_program(*arguments, code=2)
                 self.assertRegex(failed.stderr, "(cannot be written|is not a folder|is not there; make it|is a folder"
-                                 "|output.folder is empty|is a pipe that nobody reads)")
+                                 "|output.folder is empty|is a pipe without a reader)")
                 self.assertNotIn("nowhere", failed.stderr)
         self.assertEqual(file.read_text(), "")
 

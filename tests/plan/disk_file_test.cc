@@ -112,7 +112,7 @@ TEST_F(WritableTest, WhatCannotBeRead) {
         refusal(file),
         AllOf(StartsWith(file.string() + ": cannot be read: " + why), HasSubstr("; give a file")));
   }
-  EXPECT_THAT(refusal(pipe), HasSubstr("it is a pipe that nobody writes; give a file"));
+  EXPECT_THAT(refusal(pipe), HasSubstr("it is a pipe without a writer; give a file"));
   EXPECT_THAT(why_not_readable(pipe), HasSubstr("save it to a file"));
   for (const fs::path& file : {folder_ / "nowhere", folder_ / "link", folder_ / "file" / "x"}) {
     EXPECT_EQ(why_not_readable(file), "it is not there");
@@ -125,7 +125,7 @@ TEST_F(WritableTest, WhatCannotBeRead) {
 TEST_F(WritableTest, APipeIsWrittenWhereSomebodyReads) {
   const fs::path pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_EQ(why_not_writable(pipe), "is a pipe that nobody reads: start its reader first");
+  EXPECT_EQ(why_not_writable(pipe), "is a pipe without a reader: start its reader first");
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   EXPECT_EQ(why_not_writable(pipe), "");
   std::ofstream(pipe) << "text";

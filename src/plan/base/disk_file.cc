@@ -95,7 +95,7 @@ std::string read_all(const Opened& file, std::string& text, std::size_t most) {
     } else if (bytes == 0 && (!file.pipe || written || !text.empty())) {
       return "";
     } else if (bytes == 0 && waited_ms >= kPatienceMs) {
-      return "it is a pipe that nobody writes";
+      return "it is a pipe without a writer";
     } else if (bytes == 0) {
       waited_ms += kPauseMs;
       ::poll(nullptr, 0, kPauseMs);
@@ -159,7 +159,7 @@ std::string why_not_writable(const fs::path& file, bool makes_folders) {
   if (fs::is_fifo(status)) {
     // Stays open until the program ends: a reader that sees its last writer go would go, too.
     return ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC) >= 0 ? ""
-           : errno == ENXIO ? "is a pipe that nobody reads: start its reader first"
+           : errno == ENXIO ? "is a pipe without a reader: start its reader first"
                             : "cannot be written: " + std::generic_category().message(errno);
   }
   if (fs::is_other(status) || fs::is_character_file(status)) {
@@ -239,7 +239,7 @@ std::pair<fs::path, int> new_file_beside(const fs::path& file) {
       refuse(partial, "cannot be created");
     }
   }
-  refuse(file, "no name beside it is free for a partial file");
+  refuse(file, "cannot create a temporary file next to it");
 }
 
 void replace_file(const fs::path& file, const std::string& text) {
@@ -275,7 +275,7 @@ void replace_file(const fs::path& file, const std::string& text) {
 std::string why_not_readable(const fs::path& file) {
   const Opened opened(file);
   return opened.why.empty() && opened.pipe
-             ? "it is a pipe, and this is read more than once; save it to a file"
+             ? "it is a pipe, but the data is read more than once; save it to a file"
              : opened.why;
 }
 

@@ -159,7 +159,7 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.data.bytes,
        .known_by = KnownBy::documents},
       {.key = "data.protein",
-       .help = "Take alignments for proteins even if all their letters are A, C, G, T, U or N. "
+       .help = "Read alignments as proteins even if all their letters are A, C, G, T, U or N. "
                "Otherwise such an alignment is refused as one of nucleotides.",
        .value = &c.data.protein,
        .known_by = KnownBy::alignments},
@@ -314,12 +314,13 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.train.steps,
        .range = from_zero},
       {.key = "train.epochs",
-       .help = "Number of epochs, instead of train.steps: as many draws as there are documents, so "
-               "often. The last step may have fewer tokens. 0: train.steps counts.",
+       .help =
+           "Number of epochs, instead of train.steps: an epoch draws as many documents as there "
+           "are. The last step may have fewer tokens. 0: train.steps counts.",
        .value = &c.train.epochs,
        .range = from_zero},
       {.key = "train.eval_every",
-       .help = "Measure the held-out loss after every so many steps. 0: only at the end.",
+       .help = "Measure the held-out loss every N steps. 0: only at the end.",
        .value = &c.train.eval_every,
        .range = from_zero},
       {.key = "train.tokens_per_step",
@@ -335,10 +336,9 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Write predicted and measured time of each group of ranks to metrics.jsonl.",
        .value = &c.train.metrics_groups},
       {.key = "train.compare",
-       .help =
-           "Every so many steps, run the batch also with the best static plan (one strategy for "
-           "all documents), without an update, and report how much longer that takes. 0: off. "
-           "For language models.",
+       .help = "Every N steps, also run the batch with the best static plan (one strategy for "
+               "all documents), without an update, and report how much longer that takes. 0: off. "
+               "For language models.",
        .value = &c.train.compare,
        .range = from_zero},
       {.key = "train.on_bad_step",
@@ -387,8 +387,7 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.optimizer.min_lr_ratio,
        .range = share},
       {.key = "optimizer.offload",
-       .help = "Keep the optimizer's moments, and the float32 masters of narrow weights, in host "
-               "memory.",
+       .help = "Keep the optimizer's moments, and the float32 master weights, in host memory.",
        .value = &c.optimizer.offload},
       {.key = "output.folder",
        .help = "Folder in which each run makes a folder of its own.",
@@ -411,9 +410,8 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Save the trained model as a Hugging Face folder at the end.",
        .value = &c.output.model},
       {.key = "output.dtype",
-       .help =
-           "Data type of the weights in the saved model. Others than train.dtype are rounded from "
-           "the float32 master weights. auto: train.dtype.",
+       .help = "Data type of the weights in the saved model. If it differs from train.dtype, "
+               "weights are rounded from the float32 master weights. auto: train.dtype.",
        .value = &c.output.dtype,
        .accepted = names_of_output_types()},
       {.key = "output.clips",
@@ -430,16 +428,16 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.checkpoint.keep,
        .range = from_zero},
       {.key = "checkpoint.keep_every",
-       .help = "Also keep one checkpoint of every so many steps: the first at or after each "
+       .help = "Also keep one checkpoint every N steps: the first at or after each "
                "multiple. 0: off.",
        .value = &c.checkpoint.keep_every,
        .range = from_zero},
       {.key = "checkpoint.every",
-       .help = "Write a checkpoint every so many steps. 0: off.",
+       .help = "Write a checkpoint every N steps. 0: off.",
        .value = &c.checkpoint.every,
        .range = from_zero},
       {.key = "checkpoint.minutes",
-       .help = "Write a checkpoint every so many minutes. 0: off.",
+       .help = "Write a checkpoint every N minutes. 0: off.",
        .value = &c.checkpoint.minutes,
        .range = {.low = 0, .high = 1e6}},
       {.key = "checkpoint.failures",
