@@ -63,7 +63,7 @@ class ChatReader:
         before, = tokenizer.texts([pair.prompt])
         before = before[:len(before) - len(tokenizer.after)]
         if self.loss != ALL and (ids[:len(before)] != before or len(before) >= own):
-            refuse(place, "has a prompt whose last token goes on into the completion, so that nothing says where the "
+            refuse(place, "has a prompt whose last token continues into the completion, so that nothing says where the "
                    "completion begins; move spaces from the prompt's end to the completion's begin, or count all tokens "
                    "(--loss all)")
         if self.end_id is not None and ids[-1] != self.end_id:

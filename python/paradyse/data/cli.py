@@ -105,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
 
 def add_prepare(commands: Any) -> None:
     one = commands.add_parser("prepare", help="text, chats and sequences into a prepared folder", description="Makes "
-                              "memory-mapped token ids and label masks. The same command goes on after an interruption.")
+                              "memory-mapped token ids and label masks. The same command continues after an interruption.")
     one.add_argument("--tokenizer", required=True, metavar="DIR", help="folder of a tokenizer, or of a model with one")
     one.add_argument("--input", required=True, nargs="+", metavar="PATH", help="files, folders and patterns of text, JSONL, "
                      "Parquet, FASTA and FASTQ; .gz and .zst of them")
@@ -125,7 +125,7 @@ def add_prepare(commands: Any) -> None:
     kind.add_argument("--letters", action="store_true", help="FASTA and FASTQ: each letter is a token")
     kind.add_argument("--kmers", type=whole(1), metavar="K", help="FASTA and FASTQ: each K letters are a token")
     one.add_argument("--stride", type=whole(1), metavar="S", help="letters from one k-mer to the next (default K)")
-    one.add_argument("--upper", action="store_true", help="FASTA and FASTQ: small letters are capitals")
+    one.add_argument("--upper", action="store_true", help="FASTA and FASTQ: convert to upper case")
     one.add_argument("--max-tokens", type=whole(2), default=0, metavar="N", help="the longest document (default: no limit)")
     one.add_argument("--too-long", choices=TOO_LONG, default="cut", help="what happens to longer ones (default cut)")
     one.add_argument("--invalid", choices=("refuse", "replace"), default="refuse", help="bytes that are not UTF-8: an error "

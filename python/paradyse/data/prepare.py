@@ -62,7 +62,7 @@ def prepare(options: Options, out: Path, processes: int = 1, load: Load = load) 
                 apart(plan, options, out, missing, min(processes, len(missing)), load, progress)
         except KeyboardInterrupt:
             done = sum(finished(out, number) is not None for number in range(len(plan.shards)))
-            raise Interrupted(f"interrupted: {out} has {done} of {number_of(plan)}; the same command goes on") from None
+            raise Interrupted(f"interrupted: {out} has {done} of {number_of(plan)}; the same command continues") from None
         finally:
             remove_partial(out)  # of processes that were ended
             progress.end()
@@ -97,7 +97,7 @@ def finished(out: Path, shard: int) -> dict[str, Any] | None:
     path = out / WORK / f"{name_of(shard)}.json"
     if not path.is_file():
         return None
-    record = json_file(path, "remove it: the shard is made again")
+    record = json_file(path, "remove it: the shard is then written again")
     whole = record["shard"] is None or (out / f"{name_of(shard)}.idx").is_file()
     return record if whole else None
 
@@ -205,7 +205,7 @@ def apart(plan: Plan, options: Options, out: Path, missing: list[int], processes
             progress.show(bytes_done.value, tokens_done.value)
     except BrokenProcessPool:
         raise Refused(f"{out}: a process was ended from outside, maybe for want of memory; give fewer --processes. The "
-                      "same command goes on") from None
+                      "same command continues") from None
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()

@@ -37,8 +37,8 @@ def attach(model: torch.nn.Module) -> None:
     hugging: Any = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
     config, kind, trained = hugging.config.get_text_config(), type(hugging).__name__, model.training
     if config._attn_implementation not in ("sdpa", NAME):
-        raise ValueError(f"{kind} cannot play plans: it attends by {config._attn_implementation!r}; where it can, load "
-                         "it with attn_implementation='sdpa'")
+        raise ValueError(f"{kind} is not supported: its attention implementation is {config._attn_implementation!r}; "
+                         "if the model has it, load it with attn_implementation='sdpa'")
     if config._attn_implementation == "sdpa":
         ALL_ATTENTION_FUNCTIONS.register(NAME, attend)
         hugging.set_attn_implementation(NAME)
@@ -48,14 +48,14 @@ def attach(model: torch.nn.Module) -> None:
         packed, alone = _logits(model, [5, 4]), _logits(model, [4])
         apart = float((packed[-4:] - alone).norm() / alone.norm())
         if not apart < (1e-3 if next(hugging.parameters()).itemsize > 2 else 5e-2):
-            raise ValueError(f"a document packed behind another gives other logits than alone (by {apart:.1e}): "
-                             "tokens meet outside attention, or positions are not those of position_ids")
+            raise ValueError(f"the logits of a document change by {apart:.1e} when it is packed after another: tokens "
+                             "interact outside attention, or the model does not use position_ids")
         for name in ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob"):
             if getattr(config, name, 0):
                 raise ValueError(f"dropout {getattr(config, name)} of attention differs on each rank: set {name} to 0")
     except (ValueError, TypeError) as error:
         hugging.set_attn_implementation("sdpa")
-        raise ValueError(f"{kind} cannot play plans: {error}") from error
+        raise ValueError(f"{kind} is not supported: {error}") from error
     finally:
         model.train(trained)
 

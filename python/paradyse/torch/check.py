@@ -26,7 +26,7 @@ class Check:
 
     def __str__(self) -> str:
         return (f"loss differs by {self.loss:.1e}, gradients by at most {self.gradient:.1e}\n"
-                f"  that is of {self.parameter}\n"
+                f"  largest for {self.parameter}\n"
                 f"  one process in this precision: gradients by at most {self.own:.1e}")
 
 

@@ -37,7 +37,7 @@ def attach(config: Any) -> None:
     """Lets the model that a Decoder.Config describes play plans.  Raises ValueError where a layer cannot."""
     for number, layer in enumerate(config.layers):
         if getattr(layer.attention, "sliding_window", None) or not hasattr(layer.attention, "inner_attention"):
-            raise ValueError(f"{type(config).__qualname__} cannot play plans: layer {number} has a sliding window, or "
+            raise ValueError(f"{type(config).__qualname__} is not supported: layer {number} has a sliding window, or "
                              "no inner_attention")
         layer.attention.inner_attention = PlannedAttention.Config()
 

@@ -117,7 +117,7 @@ class ChatTest(FolderTest):
         # GPT-2's line breaks are one token at the end of a text, and two before a word
         self.refused(["c.jsonl:1", "has other tokens", "--chat-template"], self.prepared,
                      made.chatty("Llama-3", False, lines=False), {"messages": turns(*CHAT)})
-        self.refused(["c.jsonl:1", "goes on into the completion"], self.prepared, tokenizer, {"prompt": "xa", "completion": "b"})
+        self.refused(["c.jsonl:1", "continues into the completion"], self.prepared, tokenizer, {"prompt": "xa", "completion": "b"})
 
     def test_chats_without_an_answer_are_left_out_and_told(self):
         rows = [{"messages": turns(*CHAT)}, {"messages": turns(("user", "a"))}, {"messages": []},

@@ -85,7 +85,7 @@ class PrepareTest(FolderTest):
                     self.assertFalse((out / "data.json").exists())
                     self.refused("not finished", Prepared, out)
                     if how == signal.SIGINT:
-                        self.assertRegex(said, r"has \d+ of \d+ shards; the same command goes on")
+                        self.assertRegex(said, r"has \d+ of \d+ shards; the same command continues")
                         self.assertNotIn("Traceback", said)
                         self.assertEqual(list(out.glob("*.partial")), [])
                     time.sleep(1)  # children of a killed one end by themselves
@@ -178,7 +178,7 @@ class SequencesTest(FolderTest):
     def test_unknown_and_small_letters(self):
         self.assertEqual(self.made(">1\nAcN\n", letters=1), [[0, 68, 2, 2, 1]])
         self.assertIn("2 letters", self.said)
-        self.assertIn("--upper takes small letters as capitals", self.said)
+        self.assertIn("--upper converts small letters to upper case", self.said)
         self.assertEqual(self.made(">1\nAcg\n", letters=1, upper=True), [[0, 68, 70, 74, 1]])
         self.addCleanup(setattr, Letters, "unk_id", 2)
         Letters.unk_id = None
