@@ -1,7 +1,7 @@
-// A transformer of several dims of your own: an axial one that attends along frames, then height,
-// then width of a film, and learns what comes next.  Its streams and parts describe it; where the
-// stream lies before each part is planned, and which ranks run a long and a short film side by
-// side.
+// A multi-axis transformer of your own: axial attention along the frames, then the height, then the
+// width of a film, trained to predict what comes next.  The model is described by its streams and
+// parts.  How a stream is sharded before each part is planned, and so is which ranks run a long and
+// a short film at the same time.
 #include <algorithm>
 #include <cstdio>
 
@@ -49,7 +49,7 @@ int main() {
   add_model_family({.name = "axial", .variants = {axial_model(1)}});
   const Model model = axial_model(2);
   LayoutTask task{.model = &model, .documents = packed({6 * 5 * 4}, kRanks, /*causal=*/false)};
-  task.documents.dims = {{"frames", 6}, {"height", 5}, {"width", 4}};  // 4 ranks divide one
+  task.documents.dims = {{"frames", 6}, {"height", 5}, {"width", 4}};  // 4 ranks divide one evenly
   int switches = 0;
   for (const std::vector<PlannedPart>& layer : plan_layouts(task, model.layers).layers) {
     for (const PlannedPart& part : layer) {
@@ -73,7 +73,7 @@ int main() {
   planning.machine.cores = kRanks;
   const Plan plan = SamplePlanner(planning).plan(batch).plan.value();
   const std::size_t groups = plan.micro_batches.front().groups.size();
-  std::printf("3 films on 4 ranks: %zu groups side by side\n", groups);
+  std::printf("3 films on 4 ranks: %zu groups at the same time\n", groups);
   const std::vector<const Sample*> samples = {&films[0], &films[1], &films[2]};
   std::vector<double> losses;
   local_backend()->run(kRanks, [&](Communicators& communicators) {

@@ -1,9 +1,10 @@
-// A strategy of your own: one builder on the plan side, and all else follows.
+// A strategy of your own: one builder on the plan side, from which all else follows.
 //
-// TokenGatherZ gathers the tokens (as MegatronTS does), but the weights as well (as ZeRO-3 does),
-// so it runs on groups of any size: every rank makes queries, keys and values of its own heads for
-// all tokens, attends, and hands the outputs back by tokens.  What it sends and saves is counted
-// before it runs, its gradients come from the ops' adjoints, recomputation and offload are masks.
+// TokenGatherZ gathers the tokens (as MegatronTS does) and the weights (as ZeRO-3 does), so it runs
+// on groups of any size.  Each rank computes queries, keys and values of its own heads for all
+// tokens, attends, and reshards the outputs by tokens.  The bytes that it sends and saves are known
+// before it runs, its gradients come from the backward passes of its ops, and recomputation and
+// offload work without further code.
 #include <cstdio>
 
 #include "paradyse/plan/plan.h"
@@ -48,7 +49,7 @@ int main() {
        .name = "TokenGatherZ",
        .verb = Verb::gather,
        .build = token_gather_z,
-       .summary = "tokens and weights are gathered, outputs exchanged for tokens"});
+       .summary = "tokens and weights are gathered; outputs are resharded by tokens"});
 
   const Model model = model_from_config(
       R"({"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 6,

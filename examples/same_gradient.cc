@@ -1,7 +1,8 @@
-// One model, one batch, three strategies on four ranks: the same loss and gradient, other bytes.
+// One model, one batch, three strategies on four ranks: the same loss and gradients, different
+// communication and memory.
 //
-// A tour of the public interface in a page: a model's shape, plans, what they will cost by
-// counting, and what they did cost.  Built and run by the tests.
+// A short tour of the public interface: a model's shape, plans, and their counted and measured
+// bytes.  Built and run by the tests.
 #include <cmath>
 #include <cstdio>
 
@@ -39,7 +40,7 @@ int main() {
     request.fill = [](Parameters& parameters) { parameters.initialize(/*seed=*/1); };
     const GradientAnswer answer = gradients(request);
 
-    // Known before anything ran: the folds over the program, for rank 0 in float64.
+    // Counted before anything runs, for rank 0 in float64.
     const RankReport counted = predicted_report(plan, model, 0, precision_of(Dtype::float64));
     const RankReport& did = answer.ranks[0];
     std::printf(

@@ -1,10 +1,10 @@
-// An MLP strategy of your own, in a program that knows ParaDySe by its installed headers alone.
+// An MLP strategy of your own, in a program that uses only the installed headers of ParaDySe.
 //
-// PiecesZ: every rank's own tokens, whose weights are gathered a piece of the width after the
-// other, in as many pieces as its option says, on groups of any size (`pass` takes one for each
-// rank and needs the whole weight domain).  More pieces take less memory and more messages.  Plans,
-// folds, recomputation and gradients follow from the builder; the option is known to plan files and
-// checkers by its declaration.
+// PiecesZ computes each rank's own tokens and gathers the weights in pieces of the FFN width, one
+// after another.  Its option is the number of pieces, and groups may have any size.  (`pass` takes
+// one piece for each rank, and its group must be the whole sharding group.)  More pieces take less
+// memory and more messages.  Predicted costs, recomputation and gradients follow from the builder.
+// Plan files and checks know the option from its declaration.
 #include <cstdio>
 
 #include "paradyse/plan/plan.h"
@@ -19,7 +19,7 @@ Program pieces_z(const Task& task) {
   Writer w(task);
 
   const ValueId xn = w.normed_input();
-  w.recompute_from_here();  // what is made bit by bit is made again
+  w.recompute_from_here();  // what is computed piece by piece is recomputed
   ValueId y = -1;
   for (const Piece& piece : even_cuts(shape.ffn, static_cast<int>(task.option("pieces", 2)))) {
     const Interval width = piece.front();
@@ -51,7 +51,7 @@ int main() {
            {{.name = "pieces",
              .meaning = "PiecesZ: pieces of the width (default: 2)",
              .why_not = more_than_the_width}},
-       .summary = "own tokens; weights are gathered a piece of the width after the other"});
+       .summary = "own tokens; weights are gathered in pieces of the FFN width"});
 
   const Model model = model_from_config(
       R"({"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 6,
@@ -67,7 +67,7 @@ int main() {
     }
   }
 
-  // The plan is the judge's food, too: written, read back and checked with the option in it.
+  // The plan file keeps the option, too: it is written, read back and checked.
   LayerChoice layer = text_layer("UlyssesZ", "PiecesZ");
   set_options(layer, {{"pieces", 3}});
   const Plan ours =
