@@ -196,7 +196,10 @@ void bind_batch(nb::module_& module) {
       "The arguments are the options of `paradyse plan batch`.  The same arguments give the same "
       "plan, to the last byte, on every machine, so that ranks need not send it to one another.  "
       "Raises NoPlan where a document fits nowhere.");
-  nb::class_<TorchGroupCost>(module, "GroupCost", "What groups of so many ranks take that run so.")
+  nb::class_<TorchGroupCost>(
+      module,
+      "GroupCost",
+      "Predicted cost of groups with this number of ranks and this recomputation.")
       .def(
           "__init__",
           [](TorchGroupCost* self,
@@ -220,7 +223,10 @@ void bind_batch(nb::module_& module) {
       .def_ro("ranks", &TorchGroupCost::ranks)
       .def_ro("capacity", &TorchGroupCost::capacity, "Tokens of all its documents, at most.")
       .def_ro("seconds", &TorchGroupCost::seconds, "Of each document, forward and backward.")
-      .def_ro("fixed_seconds", &TorchGroupCost::fixed_seconds, "Beside its documents.")
+      .def_ro(
+          "fixed_seconds",
+          &TorchGroupCost::fixed_seconds,
+          "Of a group, in addition to its documents.")
       .def_ro("recompute", &TorchGroupCost::recompute, "'none', or 'layer': whole layers.");
 
   module.def(

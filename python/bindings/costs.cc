@@ -147,7 +147,7 @@ void bind_costs(nb::module_& module) {
       plan_document,
       "length",
       "planner"_a = "exact",
-      "What each layer of a model runs for one document of so many tokens on a group.  As "
+      "What each layer of a model runs for one document of this many tokens on a group.  As "
       "`paradyse plan layers --model --fitted`; ranks: by default those of the costs.");
   def_by_costs(
       module,

@@ -71,7 +71,7 @@ void bind_layers(nb::module_& module) {
       nb::kw_only(),
       "planner"_a = "exact",
       WithoutGil(),
-      "The fastest mix of candidates for so many layers whose memory is at most capacity (bytes, "
+      "The fastest mix of candidates for this many layers whose memory is at most capacity (bytes, "
       "or as in '80GiB').  As `paradyse plan layers --costs`; raises NoPlan where none fits.");
 }
 

@@ -73,7 +73,7 @@ void bind_model(nb::module_& module) {
       .def_prop_ro(
           "notes",
           [](const ModelFolder& self) { return self.notes; },
-          "Sentences: what is taken otherwise than the files say.")
+          "Notes on what is read differently from what the files say.")
       .def("__repr__", [](const ModelFolder& self) {
         return "<paradyse.Model " + self.model.name + ", " + std::to_string(self.model.layers) +
                " layers>";
@@ -92,7 +92,8 @@ void bind_model(nb::module_& module) {
           "memory"_a = nb::none(),
           nb::sig("def from_file(path: str | os.PathLike[str], *, ranks: int | None = None, "
                   "memory: int | str | None = None) -> Cluster"),
-          "A cluster file (TOML).  ranks: so many of its ranks, whole nodes or a part of one.  "
+          "A cluster file (TOML).  ranks: use only this many of its ranks, whole nodes or a part "
+          "of one.  "
           "memory: of each device, in bytes or as in '40GiB'.")
       .def_static(
           "from_toml",

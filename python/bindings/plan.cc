@@ -74,7 +74,7 @@ void bind_plan(nb::module_& module) {
                std::to_string(self.documents.size()) + " documents>";
       });
 
-  nb::class_<PlanMicroBatch>(module, "MicroBatch", "Groups that work side by side.")
+  nb::class_<PlanMicroBatch>(module, "MicroBatch", "Groups that run at the same time.")
       .def_ro("groups", &PlanMicroBatch::groups, nb::rv_policy::reference_internal)
       .def_prop_ro(
           "predicted_seconds", [](const PlanMicroBatch& self) { return self.predicted.seconds; })

@@ -54,7 +54,7 @@ void bind_simulate(nb::module_& module) {
           kOwned,
           "Of each group of the plan, without what it waited for others.");
 
-  nb::class_<Simulation> simulation(module, "Simulation", "What a cluster makes of a plan.");
+  nb::class_<Simulation> simulation(module, "Simulation", "Simulation of a plan on a cluster.");
   simulation.def_ro("seconds", &Simulation::seconds, "Of the iteration.")
       .def_ro("gradient_seconds", &Simulation::gradient_seconds, "Of gradients at its end.")
       .def_ro("optimizer_seconds", &Simulation::optimizer_seconds)
@@ -103,7 +103,7 @@ void bind_simulate(nb::module_& module) {
       "additive"_a = false,
       "even"_a = false,
       WithoutGil(),
-      "Plays a plan on a cluster, with waiting and overlap.  additive: nothing overlaps, as "
+      "Simulates a plan on a cluster, with waiting and overlap.  additive: nothing overlaps, as "
       "planners count.  As `paradyse simulate --plan`.");
 }
 

@@ -94,7 +94,8 @@ void add_batch_options(Command& command, BatchOptions& options) {
       .add_option(
           "--lengths",
           options.lengths,
-          "File with one document length (tokens) a line, also packed by gzip; -: standard input")
+          "File with one document length (tokens) a line, may be compressed with gzip; -: standard "
+          "input")
       ->required();
   command
       .add_option(

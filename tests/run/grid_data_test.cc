@@ -861,7 +861,7 @@ TEST(Alignments, HaveInsertions) {
   const File file("b.txt");
   std::ofstream(file.path) << ">a\nACkD\n>b\nAkCD\n";
   expect_refused(
-      [&] { read_alignment_file(file.path); }, {":1: ", "small letters", ".a3m or .fasta"});
+      [&] { read_alignment_file(file.path); }, {":1: ", "lower-case letters", ".a3m or .fasta"});
 }
 
 // Pairs of residues grow with their square.

@@ -32,7 +32,7 @@ class SequenceReader:
             word = words[ids.index(-1)]
             kind = "letter" if self.size == 1 else f"{self.size}-mer"
             known = word.upper() in vocabulary
-            hint = "; --upper converts small letters to upper case" if known else ""
+            hint = "; --upper converts lower-case letters to upper case" if known else ""
             if unk is None:
                 remedy = hint or "; take the tokenizer of the model that is to be trained, or leave out such sequences"
                 refuse(place, f"has the {kind} {word!r}, which is no token of the tokenizer, and there is no token for "

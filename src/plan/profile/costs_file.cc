@@ -134,7 +134,8 @@ const Model& own(const std::shared_ptr<const TimeModel>& model, const char* name
   const auto* its = dynamic_cast<const Model*>(model.get());
   if (its == nullptr) {
     throw std::invalid_argument(
-        std::string("costs: the ") + name + " model is none that fit() made: only those are kept");
+        std::string("costs: the ") + name +
+        " model was not made by fit(): only such models can be written");
   }
   return *its;
 }

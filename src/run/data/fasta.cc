@@ -80,8 +80,8 @@ SmallLetters small_letters(
   refuse_line(
       file,
       rows.front().line,
-      "small letters are insertions in A3M and letters in aligned FASTA, and these rows may be "
-      "either; name the file .a3m or .fasta, or write capital letters");
+      "lower-case letters are insertions in A3M and residues in aligned FASTA, and these rows may "
+      "be either; name the file .a3m or .fasta, or write upper-case letters");
 }
 
 }  // namespace

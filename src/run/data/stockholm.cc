@@ -105,7 +105,7 @@ class StockholmReader {
       refuse_line(
           file_,
           line.number,
-          fmt::format("stands outside of an alignment, which begins with a line \"{}\"", kHeader));
+          fmt::format("is outside of an alignment, which begins with a line \"{}\"", kHeader));
     }
   }
 
@@ -238,7 +238,8 @@ class StockholmReader {
           file_,
           markup.line.number,
           fmt::format(
-              "'{}' marks letters of '{}', and no row is called so: name a row, or remove the line",
+              "'{}' marks letters of '{}', but no row has that name: give the name of a row, or "
+              "remove the line",
               name,
               of));
     }

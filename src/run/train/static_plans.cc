@@ -73,8 +73,8 @@ void expect_comparable(
   }
   if (backend.name() == "nccl") {
     refuse(
-        "over nccl a rank that runs out of memory ends the run, which a comparison may not; set "
-        "train.compare = 0");
+        "over nccl a rank that runs out of memory ends the run, and the static plan may need more "
+        "memory; set train.compare = 0");
   }
 }
 

@@ -21,8 +21,8 @@ constexpr double kNeverLate = 1e6;  // seconds
 std::string told_of_move(
     const CheckpointState& then, const RunConfig& now, const PlanningNumbers& numbers) {
   return fmt::format(
-      "the run had {} rank{} and has {} now ({}): what steps taught of time and memory is dropped, "
-      "and {}",
+      "the run had {} rank{} and has {} now ({}): what it learned about time and memory is "
+      "discarded, and {}",
       then.ranks,
       then.ranks == 1 ? "" : "s",
       now.parallel.ranks,

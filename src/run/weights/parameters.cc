@@ -502,7 +502,7 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
       }
       throw std::runtime_error(fmt::format(
           "{}: has no tensor \"{}\"{} among its {}; is config.json that of another model, or are "
-          "the files not all there?{}",
+          "files missing?{}",
           file,
           wanted,
           did_you_mean(wanted, all),

@@ -398,7 +398,7 @@ WeightFiles weight_files(const fs::path& folder) {
       refuse(
           folder,
           std::string("holds two sets of weights: ") + kWhole + ", and " + kIndex + " with " +
-              std::to_string(shards.size()) + " files: move the one that is not meant away");
+              std::to_string(shards.size()) + " files: move one of them to another folder");
     }
     if (index && !of_it) {
       found.notes.push_back(

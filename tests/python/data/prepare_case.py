@@ -178,7 +178,7 @@ class SequencesTest(FolderTest):
     def test_unknown_and_small_letters(self):
         self.assertEqual(self.made(">1\nAcN\n", letters=1), [[0, 68, 2, 2, 1]])
         self.assertIn("2 letters", self.said)
-        self.assertIn("--upper converts small letters to upper case", self.said)
+        self.assertIn("--upper converts lower-case letters to upper case", self.said)
         self.assertEqual(self.made(">1\nAcg\n", letters=1, upper=True), [[0, 68, 70, 74, 1]])
         self.addCleanup(setattr, Letters, "unk_id", 2)
         Letters.unk_id = None

@@ -98,14 +98,15 @@ StditShape stdit3_shape_from_config(
     refuse_key(
         source,
         "hidden_size",
-        std::to_string(shape.hidden) + " is not a multiple of 4, as sinusoids of places take it");
+        std::to_string(shape.hidden) +
+            " is not a multiple of 4, which sinusoidal position embeddings need");
   }
   if (shape.hidden % (2 * shape.heads) != 0) {
     refuse_key(
         source,
         "hidden_size",
         std::to_string(shape.hidden) + " is not a multiple of twice num_heads " +
-            std::to_string(shape.heads) + ": places turn pairs of a head's columns");
+            std::to_string(shape.heads) + ": rotary embeddings rotate pairs of a head's columns");
   }
   return shape;
 }

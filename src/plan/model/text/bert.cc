@@ -77,7 +77,7 @@ TextShape read_roberta(const Keys& keys) {
   shape.architecture = "roberta";
   shape.padding_id = keys.padding_id(1, shape.vocab);
   if (shape.padding_id < 0) {
-    keys.refuse("pad_token_id", "accepted is a token id: positions are counted from behind it");
+    keys.refuse("pad_token_id", "accepted is a token id: the first position is pad_token_id + 1");
   }
   shape.padding_in_documents = false;
   shape.position_offset = shape.padding_id + 1;
@@ -86,7 +86,7 @@ TextShape read_roberta(const Keys& keys) {
     keys.refuse(
         "max_position_embeddings",
         "accepted is more than pad_token_id + 1 = " + std::to_string(shape.position_offset) +
-            ": positions are counted from there");
+            ": the first position is this number");
   }
   if (shape.activation != Activation::gelu) {  // the head's, whatever the others have
     shape.transform_activation = Activation::gelu;
@@ -147,10 +147,10 @@ TextFamily bert_family() {
            "hidden_dropout_prob",
            "attention_probs_dropout_prob"},
       .fixed_keys =
-          {{"is_decoder", "false", "a BERT that attends to the past alone is not implemented"},
+          {{"is_decoder", "false", "a causal BERT (decoder) is not implemented"},
            {"position_embedding_type",
             "\"absolute\"",
-            "positions relative to one another are not implemented"}},
+            "relative position embeddings are not implemented"}},
       .sizes =
           {{"num_hidden_layers", 12},
            {"hidden_size", 768},

@@ -88,10 +88,10 @@ TextFamily gpt2_family() {
            "resid_pdrop",
            "attn_pdrop"},
       .fixed_keys =
-          {{"scale_attn_weights", "true", "attention without its scale is not implemented"},
+          {{"scale_attn_weights", "true", "unscaled attention is not implemented"},
            {"scale_attn_by_inverse_layer_idx",
             "false",
-            "attention scaled by its layer is not implemented"}},
+            "attention scaled by the layer's index is not implemented"}},
       .sizes =
           {{"n_layer", 12},
            {"n_embd", 768},

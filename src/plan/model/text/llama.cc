@@ -66,7 +66,7 @@ std::int64_t window_of(const Keys& keys, const TextShape& shape) {
     return 0;
   }
   if (!shape.causal) {
-    keys.refuse("sliding_window", "windows of attention in both directions are not implemented");
+    keys.refuse("sliding_window", "bidirectional sliding windows are not implemented");
   }
   return window;
 }
@@ -97,7 +97,7 @@ TextShape read_llama(const Keys& keys, const std::string& architecture) {
     throw std::invalid_argument(
         keys.where() + ": head_dim is " + std::to_string(shape.head_dim) +
         (head_dim ? "" : " (hidden_size / num_attention_heads)") +
-        "; rotary embeddings turn pairs: accepted is an even number");
+        "; rotary embeddings rotate pairs: accepted is an even number");
   }
   shape.ffn = keys.size("intermediate_size");
   shape.vocab = keys.size("vocab_size");

@@ -98,8 +98,7 @@ TextFamily opt_family() {
       .fixed_keys =
           {{"do_layer_norm_before",
             "true",
-            "norms after the residual sums (OPT 350M) are not "
-            "implemented for OPT"},
+            "post-norm layers (OPT 350M) are not implemented for OPT"},
            {"_remove_final_layer_norm", "false", "OPT without its last norm is not implemented"},
            {"enable_bias", "true", "OPT without biases is not implemented"},
            {"layer_norm_elementwise_affine", "true", "norms without weights are not implemented"},

@@ -97,7 +97,8 @@ void read_turned(const Keys& keys, const std::string& key, double part, TextShap
     keys.refuse(
         key,
         "accepted is a part of head_dim = " + std::to_string(shape.head_dim) +
-            ", which is even, that makes an even number of columns: rotary embeddings turn pairs");
+            ", which is even, that makes an even number of columns: rotary embeddings rotate "
+            "pairs");
   }
   shape.turned = columns == shape.head_dim ? 0 : columns;
 }

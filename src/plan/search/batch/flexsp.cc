@@ -394,7 +394,7 @@ BatchPlannerRow flexsp() {
   return {
       .name = "groups",
       .old_name = "flexsp",
-      .summary = "groups of any size side by side, or the plan of borders if that is faster",
+      .summary = "groups of any size at the same time, or the plan of borders if that is faster",
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<FlexspPlanner>(std::move(task));
       },
