@@ -41,7 +41,7 @@ std::optional<FlexspSetting> setting_of(const FlexspCheckOptions& options) {
           {"--weight-domain", options.domain != "auto"}}) {
       if (given) {
         throw std::invalid_argument(
-            std::string(flag) + " goes with a preset: --model flexsp-7b, flexsp-13b or flexsp-30b");
+            std::string(flag) + " needs a preset: --model flexsp-7b, flexsp-13b or flexsp-30b");
       }
     }
     return std::nullopt;

@@ -318,7 +318,7 @@ void add_switching(CLI::App& app, Common& common) {
       ->add_option(
           "--tokens-per-step",
           options->tokens_per_step,
-          "Pack documents into steps of so many tokens (default: one document a step)")
+          "Pack documents into steps of this many tokens (default: one document a step)")
       ->transform(whole_numbers(1));
   command->add_flag(
       "--ablation",

@@ -232,10 +232,10 @@ class FlexspCheckTest(ProgramTest):
     def test_errors(self):
         self.assertIn("did you mean 'flexsp'?", self.refused("--space", "flexps"))
         for flag, value in ("--ranks", 64), ("--context", 9), ("--memory", "1GiB"):
-            self.assertIn(f"{flag} goes with a preset", self.refused(flag, value))
+            self.assertIn(f"{flag} needs a preset", self.refused(flag, value))
         for flag in ["--overlap"], ["--weight-domain", "node"]:
             self.assertIn("--space full", self.refused("--model", "flexsp-7b", *flag))
-            self.assertIn(flag[0] + " goes with a preset", self.refused("--space", "full", *flag))
+            self.assertIn(flag[0] + " needs a preset", self.refused("--space", "full", *flag))
         self.assertIn("only on a100-40gb-8x8", self.refused("--model", "flexsp-7b", "--cluster", "64xH100"))
         self.assertIn("no such preset", self.refused("--model", "flexsp-8b"))
         self.assertIn("--ranks", self.refused("--model", "flexsp-7b", "--ranks", 0))

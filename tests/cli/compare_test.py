@@ -1,4 +1,4 @@
-"""train --compare: a run that is measured beside the best static plan."""
+"""train --compare: a run that is compared with the best static plan."""
 import json
 import pathlib
 import shutil
