@@ -3,7 +3,7 @@
 
 The nodes are network namespaces of this machine with two ranks on one core each (Linux, as root).
 Data is drawn: documents of lengths that are lognormal (median 1,200, sigma 1.66, at most 96,000)
-scaled to 4,096 tokens, and one of 4,096 for every two steps; clips of 8 to 64 frames for a video
+scaled to 4,096 tokens, and one of --longest for every two steps, which only four ranks hold; clips of 8 to 64 frames for a video
 model; alignments of 20 to 120 residues for a protein model.
 
 A planner is a row of the table of batch planners, or static:STRATEGY, which recomputes where it must.
@@ -33,7 +33,7 @@ MODELS = {
 }
 SPACES = ("paradyse-node-0", "paradyse-node-1")
 DEADLINE = 1800  # seconds of a command
-LONGEST = 4096  # tokens of a document
+SCALED = 4096  # tokens of a drawn document of 96,000
 SECRET = secrets.token_hex(16)  # of the runs: both nodes have to know it
 MLP_OF = {"MegatronTS": "hold", "METP": "pass"}  # weight modes of static strategies
 
@@ -74,20 +74,20 @@ def launch(program, port, *args):
     return said[0][0]
 
 
-def draw_documents(folder, rng, tokens, steps):
+def draw_documents(folder, rng, tokens, steps, longest):
     """For so many steps, and one of the longest for every two."""
     files = sorted(pathlib.Path("/usr/lib/python3").rglob("*.py"))[:400]
     text = b"".join(file.read_bytes() for file in files)
-    if len(text) < LONGEST:
+    if len(text) < longest:
         sys.exit("no text under /usr/lib/python3 to draw documents from")
     at = 0
     with open(folder / "documents.jsonl", "w", encoding="ascii") as out:
         for step in range(steps):
-            lengths = [LONGEST] if step % 2 == 0 else []
+            lengths = [longest] if step % 2 == 0 else []
             while sum(lengths) < tokens:
                 drawn = rng.lognormvariate(7.09, 1.66)
                 if drawn <= 96000:
-                    lengths.append(max(8, round(drawn * LONGEST / 96000)))
+                    lengths.append(max(8, round(drawn * SCALED / 96000)))
             for length in lengths:
                 at = at if at + length <= len(text) else 0
                 out.write(json.dumps({"tokens": list(text[at:at + length])}) + "\n")
@@ -125,6 +125,7 @@ def main():
     parser.add_argument("--planners", default="groups,borders,groups-of-1,groups-of-2,groups-of-4")
     parser.add_argument("--memory", help="of a rank; default: 16MiB for text, else 256MiB")
     parser.add_argument("--tokens", type=int, help="tokens or rows of a step; default: 32768 for text, else 12000")
+    parser.add_argument("--longest", type=int, default=4608, help="tokens of the longest document, text only")
     parser.add_argument("--steps", type=int, default=12, help="that are counted")
     parser.add_argument("--warm", type=int, default=4, help="steps before them")
     parser.add_argument("--repeats", type=int, default=3)
@@ -139,7 +140,8 @@ def main():
     (folder / "data").mkdir()
     (folder / "model.toml").write_text(MODELS[options.family])
     if text:
-        draw_documents(folder / "data", random.Random(1), options.tokens, options.steps + options.warm + 1)
+        draw_documents(folder / "data", random.Random(1), options.tokens, options.steps + options.warm + 1,
+                       options.longest)
     else:
         (draw_clips if options.family == "stdit" else draw_alignments)(folder / "data", random.Random(1))
     port = 29500

@@ -26,7 +26,7 @@ def read(file):
     ours = found["rows_per_s"]["groups"]
     gains = {}
     for rival in RIVALS:
-        if found["rows_per_s"][rival]:
+        if found["rows_per_s"].get(rival):
             its = statistics.median(found["rows_per_s"][rival])
             over = found["groups_over"][rival]
             gains[rival] = (over["measured"], min(ours) / its, max(ours) / its, over["predicted"])
