@@ -266,11 +266,15 @@ std::vector<std::vector<double>> DocumentPlans::walls(
   const std::vector<double> rest = costs.predicted_rest_walls(places);
   const auto count = static_cast<double>(task().model.layers);
   const double common = correction().common_factor();
-  std::vector<std::vector<double>> all;
-  all.reserve(layers.size());
+  std::vector<const LayerChoice*> choices;
+  choices.reserve(layers.size());
   for (const Room& one : layers) {
-    std::vector<double>& walls = all.emplace_back(costs.predicted_walls(one.layer, places));
-    const std::string& strategy = learned_part(task().model, one.layer).strategy;
+    choices.push_back(&one.layer);
+  }
+  std::vector<std::vector<double>> all = costs.predicted_walls(choices, places);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    std::vector<double>& walls = all[l];
+    const std::string& strategy = learned_part(task().model, layers[l].layer).strategy;
     std::map<int, double> factors;  // by log2_bucket(): what the correction tells apart
     for (std::size_t d = 0; d < walls.size(); ++d) {
       const auto [factor, fresh] = factors.try_emplace(log2_bucket(lengths[d]));

@@ -38,6 +38,8 @@ constexpr double kWorthSeeking = 0.99;
 // Estimates are above what is predicted exactly by less than this, but for what lengths between
 // the rungs of their ladder (layer_costs.h) are read off too high: ranks share few tokens unevenly.
 constexpr double kRounding = 0.998;
+// What is predicted exactly is at least this share of the estimate of all groups.
+constexpr double kSurelyOf = 0.95;
 constexpr double kLeastSeconds = 1e-9;
 
 // A type of group before it is one for documents.
@@ -82,7 +84,8 @@ class Groups {
       const GroupingTask task = grouping_task(ways, room);
       const GroupingAnswer answer =
           grouping_planner(planner_).plan_on(task, {.moves = kMovesOfTraining});
-      if (!answer.grouping) {
+      // Laying the layers of its groups takes longer than finding them.
+      if (!answer.grouping || kSurelyOf * answer.grouping->seconds + of_step() > worth_below) {
         return std::nullopt;
       }
       // Groups choose options by themselves; what all have to share (plan.h) is the checker's to
@@ -104,13 +107,19 @@ class Groups {
   // cores, which is no faster for all groups together.
   [[nodiscard]] double bound(const std::vector<const Way*>& ways, int size) const {
     if (size == 0) {
-      return area_bound(grouping_task(ways, 1)).seconds / kWorthSeeking;
+      return area_bound(grouping_task(ways, 1)).seconds / kWorthSeeking + of_step();
     }
     const PlanningTask& task = documents_.task();
     const std::vector<double>& least = least_.at(size);
     const double all = std::accumulate(least.begin(), least.end(), 0.0);
     const double share = std::min(1.0, static_cast<double>(task.machine.cores) / task.ranks);
-    return kRounding * std::max(share * std::ranges::max(least), all * size / task.ranks);
+    return kRounding * std::max(share * std::ranges::max(least), all * size / task.ranks) +
+           of_step();
+  }
+
+  // Seconds of every plan, beside those of groups.
+  [[nodiscard]] double of_step() const {
+    return documents_.prediction().seconds_of_step(documents_.weights_whole());
   }
 
   [[nodiscard]] bool agreed(const Plan& plan) const {

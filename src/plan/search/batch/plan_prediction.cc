@@ -222,6 +222,10 @@ void PlanPrediction::predict(Plan& plan, bool hoped) {
   plan.predicted.seconds = total;
 }
 
+double PlanPrediction::seconds_of_step(bool whole) const {
+  return correction_.common_factor() * (task_.step_seconds + (whole ? whole_weights_seconds() : 0));
+}
+
 double PlanPrediction::seconds_without_meeting(const Plan& plan) const {
   double busy = 0;
   for (const PlanMicroBatch& micro : plan.micro_batches) {

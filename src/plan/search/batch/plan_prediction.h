@@ -38,6 +38,8 @@ class PlanPrediction {
   // the benefit of the doubt for what was not tried; and as it is expected to run, for people.
   void predict(Plan& plan) { predict(plan, /*hoped=*/true); }
   void expect(Plan& plan) { predict(plan, /*hoped=*/false); }
+  // Of every plan, beside what its groups take.
+  [[nodiscard]] double seconds_of_step(bool whole) const;
   // About what a predicted plan that leaves weights whole would take, if it exchanged them with
   // each micro-batch: all ranks then meet in each.
   [[nodiscard]] double seconds_each_time(const Plan& plan) const;

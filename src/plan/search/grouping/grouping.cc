@@ -6,6 +6,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include <fmt/format.h>
+
 namespace paradyse {
 
 double group_seconds(const GroupingTask& task, const Grouping::Group& group) {
@@ -178,71 +180,90 @@ std::vector<std::string> problems(const GroupingTask& task, const Grouping& grou
 }
 
 void check(const GroupingTask& task) {
-  const auto require = [](bool sound, const std::string& what) {
-    if (!sound) {
-      throw std::invalid_argument("grouping: " + what);
-    }
-  };
-  require(task.ranks >= 1, std::to_string(task.ranks) + " ranks: at least 1 is needed");
+  // Formats only what it throws: planners of a run are asked in every step.
+  const auto require =
+      []<typename... Values>(
+          bool sound, fmt::format_string<const Values&...> what, const Values&... values) {
+        if (!sound) {
+          throw std::invalid_argument("grouping: " + fmt::format(what, values...));
+        }
+      };
+  require(task.ranks >= 1, "{} ranks: at least 1 is needed", task.ranks);
   require(!task.types.empty(), "no type of group");
-  require(task.node >= 0, "nodes of " + std::to_string(task.node) + " ranks");
+  require(task.node >= 0, "nodes of {} ranks", task.node);
   int begin = 0;
   for (const int pool : task.pools) {
     require(
         pool > 0 &&
             (task.node == 0 || begin % task.node == 0 || begin % task.node + pool <= task.node),
-        "a pool of " + std::to_string(pool) + " ranks from rank " + std::to_string(begin) +
-            " on: it has at least one, and is in one node or begins with one");
+        "a pool of {} ranks from rank {} on: it has at least one, and is in one node or begins "
+        "with one",
+        pool,
+        begin);
     begin += pool;
   }
   require(
       task.pools.empty() || begin == task.ranks,
-      "its pools have " + std::to_string(begin) + " ranks of " + std::to_string(task.ranks));
+      "its pools have {} ranks of {}",
+      begin,
+      task.ranks);
   std::vector<double> prices(task.pools.size(), 0);
   int before = 1;
   int pool = -1;
   for (const GroupType& type : task.types) {
     require(
         type.pool >= pool && type.pool < std::ssize(task.pools),
-        "type " + type.name + " lies in pool " + std::to_string(type.pool) +
-            ": pools ascend from -1, and there are " + std::to_string(task.pools.size()));
+        "type {} lies in pool {}: pools ascend from -1, and there are {}",
+        type.name,
+        type.pool,
+        task.pools.size());
     before = type.pool == pool ? before : 1;
     pool = type.pool;
     const int most = pool < 0 ? task.ranks : task.pools[idx(pool)];
     require(
         type.ranks >= before && type.ranks <= most,
-        "type " + type.name + " has " + std::to_string(type.ranks) +
-            " ranks: they ascend from 1 to " + std::to_string(most));
-    require(std::isfinite(type.price) && type.price > 0, "type " + type.name + " has no price");
+        "type {} has {} ranks: they ascend from 1 to {}",
+        type.name,
+        type.ranks,
+        most);
+    require(std::isfinite(type.price) && type.price > 0, "type {} has no price", type.name);
     if (pool >= 0) {
       prices[idx(pool)] = std::max(prices[idx(pool)], type.price);
     }
     require(
         task.node == 0 || type.ranks < task.node || type.ranks % task.node == 0,
-        "type " + type.name + " has " + std::to_string(type.ranks) + " ranks: more than a node's " +
-            std::to_string(task.node) + " come in multiples of that");
+        "type {} has {} ranks: more than a node's {} come in multiples of that",
+        type.name,
+        type.ranks,
+        task.node);
     require(
         std::isfinite(type.fixed_seconds) && type.fixed_seconds >= 0,
-        "type " + type.name + " takes " + std::to_string(type.fixed_seconds) + " s");
+        "type {} takes {} s",
+        type.name,
+        type.fixed_seconds);
     before = type.ranks;
   }
   const double priced = std::inner_product(prices.begin(), prices.end(), task.pools.begin(), 0.0);
   require(
       priced <= task.ranks * (1 + 1e-9),
-      "a second of all its ranks counts " + std::to_string(priced) + " rank seconds");
+      "a second of all its ranks counts {} rank seconds",
+      priced);
   for (const std::int64_t n : task.lengths) {
-    require(n >= 1, "a document of " + std::to_string(n) + " tokens: it has at least 1");
+    require(n >= 1, "a document of {} tokens: it has at least 1", n);
   }
   require(
       task.seconds.size() == task.types.size() * task.lengths.size(),
-      std::to_string(task.seconds.size()) + " seconds for " + std::to_string(task.types.size()) +
-          " types and " + std::to_string(task.lengths.size()) + " documents");
+      "{} seconds for {} types and {} documents",
+      task.seconds.size(),
+      task.types.size(),
+      task.lengths.size());
   for (const double s : task.seconds) {
-    require(std::isfinite(s) && s > 0, "a document takes " + std::to_string(s) + " s");
+    require(std::isfinite(s) && s > 0, "a document takes {} s", s);
   }
   require(
       std::isfinite(task.micro_batch_seconds) && task.micro_batch_seconds >= 0,
-      "a micro-batch takes " + std::to_string(task.micro_batch_seconds) + " s");
+      "a micro-batch takes {} s",
+      task.micro_batch_seconds);
 }
 
 GroupingTask without_pools(const GroupingTask& task) {

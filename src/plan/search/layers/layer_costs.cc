@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <span>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "paradyse/plan/index.h"
 
@@ -222,13 +227,25 @@ void LayerCosts::add_walls(
   }
 }
 
-std::vector<double> LayerCosts::predicted_walls(
-    const LayerChoice& choice, const std::vector<Place>& places) {
-  std::vector<double> walls(places.size());
-  for (const std::size_t way : ways_of(choice)) {
-    add_walls(way, made_again_whole(choice), places, walls);
+// Layers share ways: those of each are read off once.
+std::vector<std::vector<double>> LayerCosts::predicted_walls(
+    std::span<const LayerChoice* const> layers, const std::vector<Place>& places) {
+  std::map<std::pair<std::size_t, bool>, std::vector<double>> known;
+  std::vector<std::vector<double>> all;
+  all.reserve(layers.size());
+  for (const LayerChoice* layer : layers) {
+    std::vector<double>& walls = all.emplace_back(places.size());
+    const bool again = made_again_whole(*layer);
+    for (const std::size_t way : ways_of(*layer)) {
+      const auto [its, fresh] = known.try_emplace({way, again});
+      if (fresh) {
+        its->second.resize(places.size());
+        add_walls(way, again, places, its->second);
+      }
+      std::ranges::transform(walls, its->second, walls.begin(), std::plus<>());
+    }
   }
-  return walls;
+  return all;
 }
 
 std::vector<double> LayerCosts::predicted_rest_walls(const std::vector<Place>& places) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,9 @@ class LayerCosts {
   struct Place;
   static Place place_of(std::int64_t length);
   static std::vector<Place> places(const std::vector<std::int64_t>& lengths);
-  std::vector<double> predicted_walls(const LayerChoice& choice, const std::vector<Place>& places);
+  // [layer][place], of many layers at once.
+  std::vector<std::vector<double>> predicted_walls(
+      std::span<const LayerChoice* const> layers, const std::vector<Place>& places);
   std::vector<double> predicted_rest_walls(const std::vector<Place>& places);
   PartCost predicted_rest_once() { return once(ways_.size()); }
 
