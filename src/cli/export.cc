@@ -17,20 +17,24 @@ struct ExportOptions {
   std::string to;
   std::string model;
   std::string dtype;
+  bool merge = false;
 };
 
 int run_export(const ExportOptions& options, const Common& common) {
   if (!options.dtype.empty()) {
     dtype_option(options.dtype);
   }
-  const Exported exported =
-      export_checkpoint(options.from, options.to, options.model, options.dtype);
+  const Exported exported = export_checkpoint(
+      options.from,
+      options.to,
+      {.model = options.model, .dtype = options.dtype, .merged = options.merge});
   if (common.json) {
     print_json(
         {{"folder", options.to},
          {"checkpoint", exported.checkpoint.string()},
          {"step", exported.step},
          {"dtype", exported.dtype},
+         {"adapters", exported.adapters},
          {"notes", exported.notes}});
     return kOk;
   }
@@ -38,8 +42,9 @@ int run_export(const ExportOptions& options, const Common& common) {
     say(note);
   }
   fmt::print(
-      "{}: a Hugging Face folder of step {} ({}), in {}\n",
+      "{}: a {} folder of step {} ({}), in {}\n",
       options.to,
+      exported.adapters ? "PEFT" : "Hugging Face",
       exported.step,
       exported.checkpoint.string(),
       exported.dtype);
@@ -66,6 +71,11 @@ void add_export(CLI::App& app, Common& common) {
       options->dtype,
       "Data type of the weights (default: the run's output.dtype); if it is not that of training, "
       "weights are rounded from the float32 master weights");
+  command->add_flag(
+      "--merge",
+      options->merge,
+      "Of a run with LoRA adapters: write the base model with the adapters merged into it, not the "
+      "adapters alone");
 }
 
 }  // namespace paradyse::cli

@@ -67,8 +67,9 @@ std::vector<std::int32_t> prompt_of(
 int run_generate(const GenerateOptions& options, const Common& common) {
   const ModelInput model = open_language_model_input(options.model, false, common.json);
   const Model& trained = model.folder.model;
-  const bool folder = std::filesystem::is_directory(options.model);
-  const std::string tokenizer = folder ? tokenizer_file(options.model) : "";
+  const std::filesystem::path& base = model.folder.path;  // of adapters, which have no tokenizer
+  const bool folder = std::filesystem::is_directory(base);
+  const std::string tokenizer = folder ? tokenizer_file(base) : "";
   const std::vector<std::int32_t> prompt = prompt_of(options, trained, tokenizer);
   const std::int64_t limit = trained.limits.longest.tokens;
   std::optional<Waiting> waiting(std::in_place, "writing", common.json);
@@ -83,7 +84,7 @@ int run_generate(const GenerateOptions& options, const Common& common) {
        .top_p = options.top_p,
        .seed = options.seed,
        .window = limit == 0 ? kWindow : std::min(kWindow, limit),
-       .end_id = tokenizer.empty() ? std::nullopt : end_id_of(options.model)});
+       .end_id = tokenizer.empty() ? std::nullopt : end_id_of(base)});
   waiting.reset();
   const bool bytes = options.tokens.empty();
   if (common.json) {

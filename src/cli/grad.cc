@@ -389,7 +389,7 @@ Question text_question(
   model = with_tiles(
       model, tiles_for(device_named(options.backend.device), model, dtype_option(options.dtype)));
   const Corpus corpus =
-      corpus_at("--data", options.data, data_config(options), options.model, model);
+      corpus_at("--data", options.data, data_config(options), input.folder.path, model);
   if (!quiet) {
     for (const std::string& line : data_lines(corpus.counts)) {
       tell("{}\n", line);
@@ -441,7 +441,7 @@ int grad_on(
   expect_no_input_overwritten(options);
   const at::ScalarType stored = parameter_types(dtype_option(options.dtype)).gradient;
   std::vector<std::pair<std::string, StoredTensor>> tensors;
-  for (const auto& [name, sizes] : parameter_shapes(question.model)) {
+  for (const auto& [name, sizes] : parameter_shapes(question.model, Which::gradients)) {
     tensors.emplace_back(name, StoredTensor{.dtype = stored, .shape = sizes});
   }
   std::optional<SafetensorsWriter> writer;

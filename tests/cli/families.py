@@ -2,8 +2,11 @@
 
     python families.py make FOLDER SEED    # one folder a family, in the form of tests/golden/hf_*
     python families.py loss FOLDER DATA    # of a model folder, as transformers reads it back
+    python families.py adapt FOLDER SEED   # beside each folder that `make` made one of PEFT: peft_*
+    python families.py adapted FOLDER DATA # loss of a PEFT folder, and of its merged model: last logits
 
-For families_test.py, in a Python that has torch and transformers; scripts/make_hf_golden.py does the work.
+For families_test.py, in a Python that has torch and transformers, and for adapters peft;
+scripts/make_hf_golden.py and make_peft_golden.py do the work.
 """
 
 import json
@@ -89,5 +92,33 @@ def loss(folder, data):
     print(json.dumps(golden.answer_of(model.eval(), [(one["tokens"], one.get("labels")) for one in documents])[0]))
 
 
+def adapt(folder, seed):
+    import make_peft_golden as golden_peft
+    golden.patch_transformers()
+    draw = random.Random(seed)
+    names = {"neox": ["query_key_value", "dense_4h_to_h"], "phi3": ["qkv_proj", "down_proj"],
+             "bert": ["query", "output.dense"], "distilbert": ["q_lin", "lin2"]}
+    names["roberta"] = names["bert"]
+    for base in models(seed):
+        family = golden.architecture_of(base)
+        targets = draw.choice(["all-linear", names.get(family, ["q_proj", "down_proj"])])
+        settings = dict(r=draw.choice([1, 2, 5]), lora_alpha=draw.choice([1, 3, 16]), target_modules=targets,
+                        use_rslora=draw.random() < 0.5, bias=draw.choice(["none", "all", "lora_only"]))
+        print(golden_peft.make(pathlib.Path(folder), base, base, draw.randrange(1 << 20), settings))
+
+
+def adapted(folder, data):
+    import make_peft_golden as golden_peft
+    golden.patch_transformers()
+    config = golden_peft.peft.PeftConfig.from_pretrained(folder)
+    place = config.base_model_name_or_path
+    masked = golden.transformers.AutoConfig.from_pretrained(place).model_type in golden.MASKED
+    kind = golden.transformers.AutoModelForMaskedLM if masked else golden.transformers.AutoModelForCausalLM
+    base = kind.from_pretrained(place, dtype=golden.torch.float64, attn_implementation="eager")
+    model = golden_peft.peft.PeftModel.from_pretrained(base, folder, autocast_adapter_dtype=False, is_trainable=True)
+    loss, gradients, logits = golden_peft.judged(model.double().eval(), golden_peft.documents_in(pathlib.Path(data).parent))
+    print(json.dumps({"loss": loss, "trained": sorted(gradients), "last_logits": logits.tolist()}))
+
+
 if __name__ == "__main__":
-    {"make": lambda folder, seed: make(folder, int(seed)), "loss": loss}[sys.argv[1]](*sys.argv[2:])
+    {"adapt": lambda folder, seed: adapt(folder, int(seed)), "adapted": adapted, "make": lambda folder, seed: make(folder, int(seed)), "loss": loss}[sys.argv[1]](*sys.argv[2:])

@@ -47,6 +47,17 @@ class FamiliesTest(ProgramTest):
         self.assertGreaterEqual(len(found), 9)
         return found
 
+    def adapted(self, seed):
+        """PEFT folders of random settings and factors beside the families' own."""
+        found = subprocess.run([PYTHON, "-c", "import peft"], capture_output=True, text=True,
+                               env={**os.environ, "PYTHONPATH": ""})
+        if found.returncode:
+            print(f"skipped: adapters are not held against PEFT: {PYTHON} has no peft")
+            self.skipTest("no peft")
+        self.folders(seed)
+        judge("adapt", self.folder / str(seed), seed)
+        return sorted((self.folder / str(seed)).glob("peft_*"))
+
     def test_losses_and_gradients(self):
         for seed in SEEDS:
             for number, (folder, way, ranks) in enumerate(
@@ -81,6 +92,48 @@ class FamiliesTest(ProgramTest):
                 self.assertAlmostEqual(mine["loss"], json.loads(judge("loss", saved, data)), 5)
                 self.assertNotAlmostEqual(
                     mine["loss"], json.loads((folder / "expected.json").read_text())["loss"], 5)
+
+
+    def test_adapters_of_peft(self):
+        for seed in SEEDS:
+            for number, (folder, way, ranks) in enumerate(itertools.product(self.adapted(seed), WAYS, [1, 2, 3, 4])):
+                if number % 7 != seed % 7 and "PARADYSE_TEST_LONG" not in os.environ:
+                    continue
+                with self.subTest(folder=folder.name, seed=seed, way=way, ranks=ranks):
+                    out = self.folder / "gradients.safetensors"
+                    data = folder.parent / folder.name.replace("peft_", "hf_") / "documents.jsonl"
+                    answer = self.json_of("grad", "--model", folder, "--data", data, "--out", out,
+                                          "--attention", way, "--ranks", ranks)
+                    expected = json.loads((folder / "expected.json").read_text())
+                    self.assertAlmostEqual(answer["loss"], expected["loss"], 9)
+                    theirs = read_tensors(folder / "expected_gradients.safetensors")
+                    named = {name.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
+                             for name, tensor in theirs.items()}
+                    self.assertLess(gradient_error(read_tensors(out), named), 1e-9)
+
+    def test_trained_adapters_go_back_to_peft(self):
+        for folder in self.adapted(4):
+            base = folder.parent / folder.name.replace("peft_", "hf_")
+            with self.subTest(folder=folder.name):
+                data = base / "documents.jsonl"
+                name = "run-" + folder.name
+                self.run_program(
+                    "train", "--model", base, "--data", data, "--ranks", 2, *itertools.chain(*(("--set", one) for one in (
+                        "train.steps=2", "train.tokens_per_step=40", "data.min_tokens=1", "optimizer.lr=0.01",
+                        "model.attention_dropout=0", f"lora.path={folder}", f"output.folder={self.folder}",
+                        f"output.name={name}"))))
+                saved = self.folder / name / "model"
+                self.run_program("export", self.folder / name, self.folder / (name + "-merged"), "--merge")
+                theirs = json.loads(judge("adapted", saved, data))
+                self.assertEqual(
+                    sorted(theirs["trained"]), sorted(read_tensors(folder / "expected_gradients.safetensors")))
+                for model in (saved, self.folder / (name + "-merged")):
+                    mine = self.json_of("eval", "--model", model, "--data", data)
+                    self.assertAlmostEqual(mine["loss"], theirs["loss"], 5)
+                self.assertAlmostEqual(
+                    json.loads(judge("loss", self.folder / (name + "-merged"), data)), theirs["loss"], 5)
+                self.assertNotAlmostEqual(
+                    theirs["loss"], json.loads((folder / "expected.json").read_text())["loss"], 5)
 
 
 if __name__ == "__main__":

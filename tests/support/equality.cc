@@ -137,6 +137,23 @@ const reference::Answer& reference_answer(const Case& c) {
   return found->second;
 }
 
+void expect_counts(
+    const Plan& plan, const Model& model, Dtype dtype, const GradientAnswer& answer) {
+  const Precision precision = precision_of(dtype);
+  for (int r = 0; r < plan.ranks; ++r) {
+    const RankReport predicted = predicted_report(plan, model, r, precision);
+    const RankReport& measured = answer.ranks[static_cast<std::size_t>(r)];
+    EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << "rank " << r;
+    EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
+    EXPECT_EQ(measured.messages, predicted.messages) << "rank " << r;
+    EXPECT_NEAR(
+        static_cast<double>(measured.peak_bytes),
+        static_cast<double>(predicted.peak_bytes),
+        0.02 * static_cast<double>(predicted.peak_bytes))
+        << "rank " << r;
+  }
+}
+
 void expect_equal(
     const Case& c,
     const Plan& plan,
@@ -176,19 +193,7 @@ void expect_equal(
   const GradientError error = compare_gradients(answer.gradients, expected.gradients);
   EXPECT_LE(error.worst, tolerance) << error.worst_name;
 
-  const Precision precision = precision_of(dtype);
-  for (int r = 0; r < plan.ranks; ++r) {
-    const RankReport predicted = predicted_report(plan, text_model(c.model), r, precision);
-    const RankReport& measured = answer.ranks[static_cast<std::size_t>(r)];
-    EXPECT_EQ(measured.saved_bytes, predicted.saved_bytes) << "rank " << r;
-    EXPECT_EQ(measured.bytes_sent, predicted.bytes_sent) << "rank " << r;
-    EXPECT_EQ(measured.messages, predicted.messages) << "rank " << r;
-    EXPECT_NEAR(
-        static_cast<double>(measured.peak_bytes),
-        static_cast<double>(predicted.peak_bytes),
-        0.02 * static_cast<double>(predicted.peak_bytes))
-        << "rank " << r;
-  }
+  expect_counts(plan, model, dtype, answer);
 }
 
 void expect_within_rounding(

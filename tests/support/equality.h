@@ -8,6 +8,7 @@
 
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/backend.h"
+#include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/reference/text.h"
@@ -28,6 +29,10 @@ std::vector<Case> cases();
 
 // The reference's answer, computed once for each name.  The model's dropout is on, if it has any.
 const reference::Answer& reference_answer(const Case& c);
+
+// What ranks counted is what the folds say: saved bytes, bytes and messages sent exactly, the peak
+// within 2 %.
+void expect_counts(const Plan& plan, const Model& model, Dtype dtype, const GradientAnswer& answer);
 
 // Loss and gradients within `tolerance`; saved bytes, bytes and messages sent exactly, the peak
 // within 2 %.  Judged in the process that leads.

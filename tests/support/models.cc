@@ -105,7 +105,7 @@ void add_random_weights(
 
 at::Tensor stored_elements(const Vector& vector, const at::Tensor& whole) {
   if (!vector.stored_at.empty()) {
-    return whole.index_select(0, indices(vector.stored_at));
+    return whole.view({-1}).index_select(0, indices(vector.stored_at));
   }
   const std::int64_t first = vector.first * std::max<std::int64_t>(1, vector.columns);
   return whole.view({-1}).narrow(0, first, vector.size);

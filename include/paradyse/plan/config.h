@@ -21,6 +21,15 @@ struct RunConfig {
     double dropout = -1;            // residual and embedding dropout; negative: the model's own
     double attention_dropout = -1;  // negative: the model's own; only 0 can be trained
   } model;
+  struct Lora {  // adapters beside frozen weights (lora.h), by the names of PEFT's LoraConfig
+    std::int64_t r = 0;  // 0: none, all weights are trained; or those of `path`
+    double alpha = 8;
+    std::vector<std::string> target_modules = {"all-linear"};
+    bool use_rslora = false;
+    std::string bias = "none";  // none, all, lora_only
+    double dropout = -1;        // negative: that of `path`; only 0 can be trained
+    std::string path;           // a PEFT folder to begin from; "": they begin anew
+  } lora;
   struct Data {
     // Folders, files (JSONL or text) and patterns of them; in TOML a string or a list.
     std::vector<std::string> path;

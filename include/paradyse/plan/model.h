@@ -16,6 +16,7 @@
 #include "paradyse/plan/detail/part_weights.h"
 #include "paradyse/plan/detail/rope.h"
 #include "paradyse/plan/detail/tiles.h"
+#include "paradyse/plan/lora.h"
 
 namespace paradyse {
 
@@ -159,6 +160,7 @@ struct Model {
   ModelWords words = {};
   std::function<Model(std::int64_t layers)> of_layers = {};  // of its family; see with_layers()
   OtherNames other_names = {};
+  std::optional<Lora> lora = {};  // its matrices are frozen, and adapters trained
 
   // Token ids: of the first part, which looks them up.
   [[nodiscard]] std::int64_t vocab() const { return parts.front().part->shape.vocab; }
@@ -216,9 +218,14 @@ void expect_trainable(const Model& model);
 
 // Elements of all parameters that `rank` of a domain stores, tied ones once.
 std::int64_t stored_elements(const Model& model, int domain, int rank);
-// Of norms and biases, which every rank stores whole; and of all other parameters together.
+// Of these, what is trained.
+std::int64_t trained_elements(const Model& model, int domain, int rank);
+// Of norms, biases and adapters, which every rank stores whole; and of all other parameters
+// together.
 std::int64_t vector_elements(const Model& model);
 std::int64_t matrix_elements(const Model& model);
+std::int64_t trained_vector_elements(const Model& model);
+std::int64_t trained_matrix_elements(const Model& model);
 
 // Rank r of p has query heads [floor(r N / p), floor((r + 1) N / p)) and every key/value head that
 // one of them reads; where p does not divide K, neighbours share some.  `shares`: instead, of the

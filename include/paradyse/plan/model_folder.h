@@ -18,12 +18,18 @@ struct ModelFolder {
   Model model;
   std::string config_text = {};         // of config.json; "": a TOML file or a preset
   std::vector<std::string> notes = {};  // sentences: what is taken otherwise than the files say
+  // The PEFT folder whose adapters the model has (lora.h); "": it has none, or they begin anew.
+  std::filesystem::path adapter = {};
 };
 
 // Reads `path`/config.json, a TOML model file with the same keys, or a preset ("stdit",
-// "evoformer", "extra-msa": published sizes).  Weights are neither needed nor read.  Throws
+// "evoformer", "extra-msa": published sizes); or a PEFT folder (adapter_config.json), whose base
+// model is `path` of what is given back.  Weights are neither needed nor read.  Throws
 // std::runtime_error or std::invalid_argument, naming the file and what is wrong.
 ModelFolder read_model(const std::filesystem::path& path);
+
+// The base model `folder` with the adapters of the PEFT folder `adapter`.  Throws likewise.
+ModelFolder with_adapters(ModelFolder folder, const std::filesystem::path& adapter);
 
 // Throws std::runtime_error for a model of several dims.
 void expect_language_model(const ModelFolder& folder);

@@ -138,7 +138,8 @@ struct OpTraits {
 
 const OpTraits& traits(OpKind kind);
 
-// The value is what the batch brings: adjoints make no gradient of it.
+// The value is what the batch brings, or weights that are not trained: adjoints make no gradient
+// of it.
 bool is_given(const Program& program, ValueId value);
 
 // A table has a row for every kind, each in its place.

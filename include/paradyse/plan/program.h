@@ -87,6 +87,20 @@ struct Term {
   [[nodiscard]] std::int64_t elements() const { return rows * cols; }
 };
 
+// A low-rank addition to a linear: s (x A^T) B^T, of A and B among the part's vectors
+// (Matrix::Adapter), for some of its columns.
+struct LowRank {
+  int a = -1;
+  int b = -1;
+  // Columns of y (`transposed`: of x) that the rank has, and which outputs (inputs) those are.
+  struct Columns {
+    Interval here;
+    Interval there;
+  };
+  std::vector<Columns> columns = {};
+  double scale = 0;
+};
+
 struct Op {
   OpKind kind = OpKind::norm;
   std::vector<ValueId> in = {};
@@ -95,7 +109,10 @@ struct Op {
   bool recompute = false;  // the mask: run again before the part's backward, outputs not saved
   bool in_place = false;   // out[0] takes over the memory of in.back(), which nobody else reads
 
-  std::vector<std::vector<Term>> terms = {};  // linear: [group rank]
+  std::vector<std::vector<Term>> terms = {};        // linear: [group rank]
+  std::vector<std::vector<LowRank>> adapters = {};  // linear: [group rank]; empty: it has none
+  int inner = 0;                                    // linear: r of its adapters
+  bool frozen = false;  // its matrices are not trained: no gradient of them is made
   // linear: y = x w with the single term; redistribute: forward adds up by C^T, which makes
   // a partition of a sum.
   bool transposed = false;
@@ -109,6 +126,9 @@ struct Op {
   std::vector<Heads> heads = {};  // qk_norm, rope, attention: [group rank]
   Cuts entries = {};      // bias: [group rank] of its vectors side by side, what its columns take
   Interval vectors = {};  // of the part's vectors: those it reads
+  // norm, qk_norm: [vector it reads] entries of those that are not trained, whose gradient is made
+  // and let go; 0: it is.  Empty: all are trained.
+  std::vector<std::int64_t> untrained = {};
   bool apart =
       false;  // add: x's gradient gets memory of its own, since it grows before y's is done
   bool biased = false;    // attention: the last operand is added to scores, [queries keys, heads]

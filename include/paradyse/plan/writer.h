@@ -200,6 +200,13 @@ class Writer {
   // What the model does to queries and keys before they meet: norms of heads, rotation.
   ValueId prepared(ValueId y, const std::vector<Heads>& heads);
   ValueId add_bias(ValueId y, Role role, Cuts entries, double scale);
+  // Whether its matrices are trained, and what adapters add to it, by what its terms read.
+  void add_adapters(Op& linear) const;
+  // Those of a run of elements of the stack, in rows of `cols`; `column` moves on past them.
+  void add_columns(
+      Interval run, std::int64_t cols, std::int64_t& column, std::vector<LowRank>& to) const;
+  // Names the vectors of a norm.
+  void read_vectors(Op& op, Role role) const;
   // Of an op that reads the part's mask, where it has one.
   void set_mask(Op& op) const;
   ValueId value(const std::string& name, Layout layout, Element element = Element::activation);

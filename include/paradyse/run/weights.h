@@ -27,10 +27,11 @@ struct PartParameters {
   std::int64_t layer = -1;  // as ModelPart has it
   PartWeights weights;
   at::Tensor stack;       // [elements of this rank]: matrix after matrix
-  at::Tensor stack_grad;  // the same shape, statistic type; undefined without gradients
+  at::Tensor stack_grad;  // the same shape, statistic type; undefined without gradients, or frozen
   std::vector<at::Tensor> vectors;
-  std::vector<at::Tensor> vector_grads;
+  std::vector<at::Tensor> vector_grads;  // of those that are frozen undefined
   // What is trained: the weights themselves, or, where they are narrow, their float32 masters.
+  // Of what is frozen the weights.
   at::Tensor stack_master;
   std::vector<at::Tensor> vector_masters;
 };
@@ -77,12 +78,19 @@ class Parameters {
   // norms one, biases zero.  A function of (seed, name, row) alone: the same on every rank and for
   // every number of ranks.
   void initialize(std::uint64_t seed);
+  // The adapters alone (lora.h), of which it begins with the same numbers.
+  void initialize_adapters(std::uint64_t seed);
 
   // Copies this rank's slices from Hugging Face tensors, found as stored_weights() finds them.
   void load(const SafetensorsReader& reader);
+  // Adapters, and the biases that are trained with them, as PEFT stores them.
+  void load_adapters(const SafetensorsReader& reader);
+  // Adds what adapters add to the matrices, so that the model without adapters computes the same.
+  void merge_adapters();
 
  private:
   void put_masters_on_host();
+  void initialize_vectors(std::uint64_t seed, bool adapters_alone);
 
   Model model_;
   int domain_;
@@ -108,26 +116,25 @@ struct WeightPiece {
     return stack.narrow(0, here.begin, here.size()).view(sizes);
   }
 };
-// All of this rank, in the order of the parts; tied ones once, empty ones not at all.
+// All that this rank trains, in the order of the parts; tied ones once, empty ones not at all.
 std::vector<WeightPiece> pieces(const Parameters& parameters);
 
-enum class Which {
-  weights,
-  trained,  // the weights as the optimizer has them: of narrow ones the float32 masters
-  gradients
-};
+// All weights; all but adapters; those that are trained; or the gradients that those have.
+enum class Which { weights, base, trained, gradients };
 
 // Brings every tensor together under its Hugging Face name and shape, one after the other, a tied
 // one once: `take` is called on domain rank 0 with each, on the host.  Every rank of `domain` calls
-// this.
+// this.  `masters`: of narrow weights that are trained the float32 masters, where there are any.
 void collect(
     const Parameters& parameters,
     Which which,
     Communicator& domain,
-    const std::function<void(const std::string& name, const at::Tensor& tensor)>& take);
+    const std::function<void(const std::string& name, const at::Tensor& tensor)>& take,
+    bool masters = false);
 
 // Names and shapes, in the order in which collect() brings them.
-std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(const Model& model);
+std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
+    const Model& model, Which which = Which::weights);
 
 // Where files have the weights of a model.
 struct StoredWeights {
@@ -149,8 +156,10 @@ ModelFolder open_language_model(const std::filesystem::path& path, bool random_w
 // Where the weights that a model begins with come from.
 struct ModelWeights {
   std::shared_ptr<const SafetensorsReader> reader = {};  // none: they are random
-  std::uint64_t seed = 1;                                // of random ones
-  std::string said = {};                                 // "weights are random (seed 1)", or files
+  // Of adapters, where the model has some; none: they begin anew.
+  std::shared_ptr<const SafetensorsReader> adapters = {};
+  std::uint64_t seed = 1;               // of random ones
+  std::string said = {};                // "weights are random (seed 1)", or files
   std::vector<std::string> notes = {};  // sentences, of the folder too: for the user
 
   [[nodiscard]] bool random() const { return reader == nullptr; }
@@ -163,6 +172,7 @@ struct ModelWeights {
 // or does not fit.
 ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::uint64_t seed);
 
+// Of a model with adapters see save_adapters(); its merged weights, where `from` is without them.
 // Writes config.json and model.safetensors into the new folder `to`, and copies what lies beside
 // the weights where `from`, the model of these parameters, is a folder; the tensors have `dtype`.
 // Of narrow weights another type is rounded from their masters, where there are any.

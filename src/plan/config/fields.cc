@@ -115,6 +115,43 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.model.attention_dropout,
        .range = own_or_share,
        .known_by = KnownBy::documents},
+      {.key = "lora.r",
+       .help = "Rank of LoRA adapters. The model's weights are frozen, and adapters are trained. "
+               "0: no adapters, or those of lora.path.",
+       .value = &c.lora.r,
+       .range = from_zero,
+       .known_by = KnownBy::documents},
+      {.key = "lora.alpha",
+       .help = "LoRA scaling: an adapter's product is multiplied by alpha / r.",
+       .value = &c.lora.alpha,
+       .known_by = KnownBy::documents},
+      {.key = "lora.target_modules",
+       .help = "Names of the modules that get an adapter, for example q_proj and v_proj. "
+               "all-linear: every linear layer except the head.",
+       .value = &c.lora.target_modules,
+       .known_by = KnownBy::documents},
+      {.key = "lora.use_rslora",
+       .help = "Rank-stabilized LoRA: multiply by alpha / sqrt(r) instead of alpha / r.",
+       .value = &c.lora.use_rslora,
+       .known_by = KnownBy::documents},
+      {.key = "lora.bias",
+       .help = "Biases of the model that are trained beside the adapters. lora_only: those of the "
+               "modules that have an adapter.",
+       .value = &c.lora.bias,
+       .accepted = {"none", "all", "lora_only"},
+       .known_by = KnownBy::documents},
+      {.key = "lora.dropout",
+       .help = "LoRA dropout, which is not implemented: only 0 can be trained. A negative value "
+               "takes the rate from lora.path.",
+       .value = &c.lora.dropout,
+       .range = own_or_share,
+       .known_by = KnownBy::documents},
+      {.key = "lora.path",
+       .help = "PEFT folder (adapter_config.json and adapter_model.safetensors) whose adapters are "
+               "trained further, beside the weights of model.path. It says r and the other "
+               "settings.",
+       .value = &c.lora.path,
+       .known_by = KnownBy::documents},
       {.key = "data.path",
        .help = "Documents to train on: folders, files (JSONL or text) and glob patterns. See "
                "docs/reference/data.md.",

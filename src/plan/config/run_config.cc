@@ -412,6 +412,7 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
   };
   for (const auto& [key, path] :
        {std::pair("model.path", config.model.path),
+        std::pair("lora.path", config.lora.path),
         std::pair("costs.file", config.costs.file),
         std::pair("output.folder", config.output.folder)}) {
     rewrite(key, path, absolute(path, std::string_view(key) == "output.folder"));

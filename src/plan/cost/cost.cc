@@ -17,10 +17,14 @@ Traffic& Traffic::operator+=(const Traffic& other) {
 
 std::int64_t static_bytes(
     const Model& model, int domain, int rank, Precision precision, Keeps keeps, Messages messages) {
-  std::int64_t bytes = stored_elements(model, domain, rank) * precision.of_weight(keeps);
+  const std::int64_t trained = trained_elements(model, domain, rank);
+  const std::int64_t frozen = stored_elements(model, domain, rank) - trained;
+  std::int64_t bytes =
+      trained * precision.of_weight(keeps) + frozen * precision.of_weight(Keeps::weights);
   if (whole_weights(messages, domain)) {
     const std::int64_t gradient = keeps == Keeps::weights ? 0 : precision.statistic;
-    bytes += matrix_elements(model) * (precision.activation + gradient);
+    bytes +=
+        matrix_elements(model) * precision.activation + trained_matrix_elements(model) * gradient;
   }
   return bytes;
 }

@@ -33,7 +33,7 @@ std::vector<StepExchanges> step_exchanges(const Model& model, int domain) {
     const PartWeights weights = one.part->weights(domain);
     if (!weights.matrices.empty() && !weights.matrices.front().tied) {
       places.emplace(one.part.get(), all.size());
-      all.push_back({.copy = whole_stack(weights, domain), .parts = 1});
+      all.push_back({.copy = whole_stack(weights, domain), .parts = 1, .frozen = weights.frozen});
     }
   }
   return all;
@@ -68,6 +68,9 @@ std::vector<SentOnce> sent_once(
             exchange.copy->sent(exchange.transposed)[idx(mine)].elements * exchange.element_bytes);
       };
       add(all[idx(rank)].weights, times * sent(part.weights(precision)), in_group, times);
+      if (part.frozen) {
+        continue;
+      }
       add(all[idx(rank)].gradients, times * sent(part.gradients(precision)), in_group, times);
       if (copies > 1) {  // scattered and gathered
         const auto shard = static_cast<double>(part.copy.from().elements(mine));
@@ -91,7 +94,7 @@ Traffic step_traffic(const Model& model, int domain, int rank, Precision precisi
   };
   for (const StepExchanges& part : step_exchanges(model, domain)) {
     add(part.weights(precision), part.parts);
-    if (keeps != Keeps::weights) {
+    if (keeps != Keeps::weights && !part.frozen) {
       add(part.gradients(precision), part.parts);
     }
   }

@@ -18,6 +18,7 @@ Redistribution whole_stack(const PartWeights& weights, int domain);
 struct StepExchanges {
   Redistribution copy;
   std::int64_t parts = 0;  // that are alike
+  bool frozen = false;     // no gradients go back
 
   // Of weights; or of their gradients, in the type of sums.
   [[nodiscard]] Exchange weights(Precision precision) const;

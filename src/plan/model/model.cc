@@ -154,36 +154,55 @@ bool Model::tied() const {
   return std::ranges::any_of(parts.back().part->weights(1).matrices, &Matrix::tied);
 }
 
-std::int64_t stored_elements(const Model& model, int domain, int rank) {
-  std::map<const Part*, std::int64_t> of_part;  // layers are alike
-  std::int64_t elements = 0;
-  for (const ModelPart& one : model.parts) {
-    const auto [found, fresh] = of_part.try_emplace(one.part.get());
-    if (fresh) {
-      found->second = one.part->weights(domain).elements(rank);
-    }
-    elements += found->second;
-  }
-  return elements;
-}
+namespace {
 
-std::int64_t vector_elements(const Model& model) {
+// The sum of `count` over all parts.
+template <typename Count>
+std::int64_t sum_over_parts(const Model& model, int domain, Count count) {
   std::map<const Part*, std::int64_t> of_part;  // layers are alike
   std::int64_t sum = 0;
   for (const ModelPart& one : model.parts) {
     const auto [found, fresh] = of_part.try_emplace(one.part.get());
     if (fresh) {
-      for (const Vector& vector : one.part->weights(1).vectors) {
-        found->second += vector.size;
-      }
+      found->second = count(one.part->weights(domain));
     }
     sum += found->second;
   }
   return sum;
 }
 
+std::int64_t vector_elements(const Model& model, bool frozen) {
+  return sum_over_parts(model, 1, [&](const PartWeights& weights) {
+    std::int64_t elements = 0;
+    for (const Vector& vector : weights.vectors) {
+      elements += vector.frozen && !frozen ? 0 : vector.size;
+    }
+    return elements;
+  });
+}
+
+}  // namespace
+
+std::int64_t stored_elements(const Model& model, int domain, int rank) {
+  return sum_over_parts(
+      model, domain, [&](const PartWeights& weights) { return weights.elements(rank); });
+}
+
+std::int64_t trained_elements(const Model& model, int domain, int rank) {
+  return sum_over_parts(
+      model, domain, [&](const PartWeights& weights) { return weights.trained_elements(rank); });
+}
+
+std::int64_t vector_elements(const Model& model) { return vector_elements(model, true); }
+
+std::int64_t trained_vector_elements(const Model& model) { return vector_elements(model, false); }
+
 std::int64_t matrix_elements(const Model& model) {
   return stored_elements(model, 1, 0) - vector_elements(model);
+}
+
+std::int64_t trained_matrix_elements(const Model& model) {
+  return trained_elements(model, 1, 0) - trained_vector_elements(model);
 }
 
 std::vector<Heads> own_heads(const PartShape& shape, int ranks, std::span<const double> shares) {

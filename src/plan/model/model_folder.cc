@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/lora.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kConfig = "config.json";
+constexpr const char* kAdapterConfig = "adapter_config.json";
 
 std::string text_of(const fs::path& path) {
   if (const std::string why = why_not_readable(path); !why.empty()) {
@@ -66,7 +68,46 @@ std::string models_below(const fs::path& path) {
   return "";
 }
 
+AdapterConfig adapter_config_in(const fs::path& folder) {
+  const fs::path file = folder / kAdapterConfig;
+  std::error_code error;
+  if (!fs::exists(file, error)) {
+    refuse(
+        folder,
+        std::string("has no ") + kAdapterConfig +
+            ": give a folder that PEFT's save_pretrained() wrote, or the model of a run with "
+            "lora.r");
+  }
+  return adapter_config(text_of(file), file.string());
+}
+
+// The folder of the frozen weights that a PEFT folder names.
+fs::path base_of(const fs::path& adapter) {
+  const std::string named = adapter_config_in(adapter).base_model;
+  std::error_code error;
+  for (const fs::path& place : {fs::path(named), adapter / named}) {
+    if (!named.empty() && fs::exists(place, error)) {
+      if (fs::exists(place / kAdapterConfig, error) && !fs::exists(place / kConfig, error)) {
+        refuse(
+            adapter, "names " + named + " as its base model, which is a folder of adapters itself");
+      }
+      return place;
+    }
+  }
+  refuse(
+      adapter / kAdapterConfig,
+      "base_model_name_or_path is " + (named.empty() ? "not there" : "'" + named + "'") +
+          ", and accepted is a folder of this machine: write the base model's there; a run may "
+          "have it as model.path, and this folder as lora.path");
+}
+
 }  // namespace
+
+ModelFolder with_adapters(ModelFolder folder, const fs::path& adapter) {
+  folder.model = with_lora(folder.model, adapter_config_in(adapter).lora);
+  folder.adapter = adapter;
+  return folder;
+}
 
 ModelFolder read_model(const fs::path& path) {
   const std::string accepted =
@@ -94,6 +135,14 @@ ModelFolder read_model(const fs::path& path) {
     refuse(path, "is a folder, but named .toml as a model file is; rename it");
   }
   const fs::path file = path / kConfig;
+  if (!fs::exists(file) && fs::exists(path / kAdapterConfig)) {
+    return with_adapters(read_model(base_of(path)), path);
+  }
+  if (fs::exists(path / kAdapterConfig)) {
+    folder.notes.push_back(
+        path.string() + ": " + kAdapterConfig +
+        " is not read, since there is a config.json: lora.path names a folder of adapters");
+  }
   if (!fs::exists(file)) {
     refuse(path, "is a folder without config.json; " + accepted + models_below(path));
   }

@@ -112,6 +112,17 @@ std::int64_t PartWeights::elements(int rank) const {
   return elements;
 }
 
+std::int64_t PartWeights::trained_elements(int rank) const {
+  std::int64_t elements = 0;
+  for (const Matrix& m : matrices) {
+    elements += m.tied || frozen ? 0 : size(m.cuts.at(idx(rank))) * m.cols;
+  }
+  for (const Vector& v : vectors) {
+    elements += v.frozen ? 0 : v.size;
+  }
+  return elements;
+}
+
 std::string layer_prefix(const PartWeights& part, std::int64_t layer) {
   return part.prefix.empty() ? "" : part.prefix + std::to_string(layer - part.first_layer) + ".";
 }

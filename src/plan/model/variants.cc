@@ -70,6 +70,9 @@ Model with_dropout(const Model& model, double probability) {
 Model without_dropout(const Model& model) {
   Model other = with_dropout(model, 0);
   other.limits.attention_dropout = 0;
+  if (other.lora) {
+    other.lora->dropout = 0;
+  }
   return other;
 }
 
@@ -96,6 +99,12 @@ void expect_trainable(const Model& model) {
         ", which the attention kernels do not have: train without it by model.attention_dropout = "
         "0 in a run's configuration (or --set model.attention_dropout=0), or by grad "
         "--attention-dropout 0");
+  }
+  if (model.lora && model.lora->dropout > 0) {
+    throw std::invalid_argument(
+        "the adapters ask for lora_dropout " + nlohmann::json(model.lora->dropout).dump() +
+        ", which is not implemented: train without it by lora.dropout = 0 in a run's configuration "
+        "(or --set lora.dropout=0)");
   }
 }
 

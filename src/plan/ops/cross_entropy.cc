@@ -6,7 +6,7 @@
 // z exists in tiles only: of some rows of w, gathered from the weight domain (a *tile* here), and
 // of some tokens.  With one tile gradients are made at once, in 3 products; with several, a first
 // pass finds each token's sum and a second one, which gathers again, makes the logits anew: 4
-// products. The adjoint hands d on.
+// products; one less where w is frozen.  The adjoint hands d on.
 #include <algorithm>
 
 #include "src/plan/ops/products.h"
@@ -29,7 +29,7 @@ std::vector<Exchange> cross_entropy_exchanges(const OpView& view) {
     for (int pass = 0; pass < passes; ++pass) {
       all.push_back({.copy = &tile, .element_bytes = view.precision.activation});
     }
-    if (makes_gradient(op)) {
+    if (makes_gradient(op) && !op.frozen) {
       all.push_back({.copy = &tile, .transposed = true, .element_bytes = view.precision.statistic});
     }
   }
@@ -43,7 +43,9 @@ Work cross_entropy_work(const OpView& view) {
     return work;
   }
   const Extent x = view.extent(op.in[0]);
-  const double products = !makes_gradient(op) ? 1.0 : op.copies.size() > 1 ? 4.0 : 3.0;
+  const double of_gradients = op.frozen ? 1.0 : 2.0;
+  const double of_logits = op.copies.size() > 1 ? 2.0 : 1.0;
+  const double products = !makes_gradient(op) ? 1.0 : of_logits + of_gradients;
   for (const Redistribution& tile : op.copies) {
     const std::int64_t rows = tile.to().elements(place_in_domain(view.program, view.seat)) / x.cols;
     work.matmul_flops +=
@@ -71,7 +73,7 @@ std::int64_t workspace(const OpView& view) {
   if (!makes_gradient(view.op)) {
     return weights + logits + statistics;
   }
-  const std::int64_t weights_gradient = tile * x.cols * statistic;
+  const std::int64_t weights_gradient = view.op.frozen ? 0 : tile * x.cols * statistic;
   const std::int64_t rounded = view.precision.narrow() ? tokens * tile * activation : 0;
   return weights + logits + weights_gradient +
          std::max(statistics, rounded + product_bytes(view, tokens, x.cols));

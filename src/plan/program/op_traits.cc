@@ -38,7 +38,11 @@ Work touches_operands(const OpView& view) {
 
 bool is_given(const Program& program, ValueId value) {
   const int maker = program.values[idx(value)].maker;
-  return maker >= 0 && traits(program.ops[idx(maker)].kind).given;
+  if (maker < 0) {
+    return false;
+  }
+  const Op& op = program.ops[idx(maker)];
+  return traits(op.kind).given || (op.frozen && traits(op.kind).weights);
 }
 
 std::int64_t no_workspace(const OpView& /*view*/) { return 0; }

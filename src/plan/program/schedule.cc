@@ -163,7 +163,9 @@ Schedule schedule(const Program& program, Keeping keeping) {
     for (const int op : now) {
       result.backward.push_back({.op = op});
     }
-    result.backward.push_back({.op = i, .adjoint = true});
+    if (const Op& op = program.ops[idx(i)]; !(op.frozen && traits(op.kind).weights)) {
+      result.backward.push_back({.op = i, .adjoint = true});
+    }
   }
   if (keeping.messages.overlap) {
     ask_early(program, result.backward);

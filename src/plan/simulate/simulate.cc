@@ -348,7 +348,7 @@ double add_step_exchanges(
     };
     for (const StepExchanges& part : step_exchanges(model, plan.weight_domain)) {
       add(part.weights(options.precision), part.parts);
-      if (options.training) {
+      if (options.training && !part.frozen) {
         add(part.gradients(options.precision), part.parts);
       }
     }
@@ -365,14 +365,14 @@ void add_step(
     const Cluster& cluster,
     const SimulationOptions& options,
     Simulation& simulation) {
-  const std::int64_t vectors = vector_elements(model);
+  const std::int64_t vectors = trained_vector_elements(model);
   std::int64_t most = 0;
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     const DeviceClass& device = cluster.device(rank);
     const int domain = plan.weight_domain;
     const std::int64_t stored =
         static_bytes(model, domain, rank % domain, options.precision, options.keeps());
-    most = std::max(most, stored_elements(model, domain, rank % domain) - vectors);
+    most = std::max(most, trained_elements(model, domain, rank % domain) - vectors);
     // all that is stored is read and written
     simulation.optimizer_seconds = std::max(
         simulation.optimizer_seconds,

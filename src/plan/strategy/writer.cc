@@ -153,7 +153,7 @@ ValueId Writer::hold(bool wide_gradient) {
 ValueId Writer::hold_stack() {
   const ValueId w = value("w", weights_.stack());
   program_.values.back().over_domain = true;
-  op(OpKind::hold_weights, {}, {w});
+  op(OpKind::hold_weights, {}, {w}).frozen = weights_.frozen;
   return w;
 }
 
@@ -186,7 +186,9 @@ ValueId Writer::gather(Cuts wanted, bool wide_gradient) {
   const ValueId w = value("w_gathered", copy.to());
   program_.values.back().over_domain = true;
   program_.values.back().wide_gradient = wide_gradient;
-  op(OpKind::gather_weights, {}, {w}).copies = {std::move(copy)};
+  Op& gather = op(OpKind::gather_weights, {}, {w});
+  gather.copies = {std::move(copy)};
+  gather.frozen = weights_.frozen;
   return w;
 }
 
@@ -321,7 +323,7 @@ ValueId Writer::norm(ValueId x, Role role) {
   expect_whole_rows(x, "a norm");
   const Value in = program_.values[idx(x)];
   const ValueId xn = value(in.name + "n", in.layout);
-  op(OpKind::norm, {x}, {xn}).vectors = weights_.vectors_of(role);
+  read_vectors(op(OpKind::norm, {x}, {xn}), role);
   return xn;
 }
 
@@ -400,6 +402,18 @@ ValueId Writer::add_bias(ValueId y, Role role, Cuts entries, double scale) {
   return out;
 }
 
+void Writer::read_vectors(Op& op, Role role) const {
+  op.vectors = weights_.vectors_of(role);
+  std::vector<std::int64_t> untrained;
+  for (std::int64_t v = op.vectors.begin; v < op.vectors.end; ++v) {
+    const Vector& vector = weights_.vectors[idx(v)];
+    untrained.push_back(vector.frozen ? vector.size : 0);
+  }
+  if (std::ranges::any_of(untrained, [](std::int64_t entries) { return entries > 0; })) {
+    op.untrained = std::move(untrained);
+  }
+}
+
 void Writer::set_mask(Op& op) const {
   op.mask = part_->shape.mask;
   op.along = part_->along;
@@ -443,6 +457,7 @@ ValueId Writer::linear(
   Op& linear = op(OpKind::linear, std::move(in), {y});
   linear.terms = std::move(terms);
   linear.tile = std::move(tile);
+  add_adapters(linear);
   return y;
 }
 
@@ -464,7 +479,63 @@ ValueId Writer::linear_transposed(
     linear.in_place = true;
     linear.fresh = fresh;
   }
+  add_adapters(linear);
   return y;
+}
+
+void Writer::add_adapters(Op& linear) const {
+  linear.frozen = weights_.frozen;
+  const auto adapted = [](const Matrix& matrix) { return matrix.adapter.a >= 0; };
+  if (std::ranges::none_of(weights_.matrices, adapted)) {
+    return;
+  }
+  bool any = false;
+  std::vector<std::vector<LowRank>> of_ranks(idx(ranks()));
+  for (int rank = 0; rank < ranks(); ++rank) {
+    std::vector<LowRank>& mine = of_ranks[idx(rank)];
+    std::int64_t column = 0;  // of y, or, transposed, of x
+    for (const Term& term : linear.terms[idx(rank)]) {
+      const Value& stack = program_.values[idx(linear.in[idx(term.operand)])];
+      const Piece elements = slice(
+          stack.layout.columns().piece(rank % program_.domain),
+          {term.first, term.first + term.elements()});
+      for (const Interval run : elements) {
+        add_columns(run, term.cols, column, mine);
+      }
+    }
+    any = any || !mine.empty();
+  }
+  if (any) {
+    linear.adapters = std::move(of_ranks);
+    const Matrix& first = *std::ranges::find_if(weights_.matrices, adapted);
+    linear.inner = static_cast<int>(weights_.vectors[idx(first.adapter.a)].stored_rows);
+  }
+}
+
+void Writer::add_columns(
+    Interval run, std::int64_t cols, std::int64_t& column, std::vector<LowRank>& to) const {
+  std::int64_t start = 0;  // of the matrix in the stack
+  for (const Matrix& matrix : weights_.matrices) {
+    const Interval here{std::max(run.begin, start), std::min(run.end, start + matrix.elements())};
+    const std::int64_t first = (here.begin - start) / cols;
+    start += matrix.elements();
+    if (here.empty()) {
+      continue;
+    }
+    const std::int64_t rows = here.size() / cols;
+    const Matrix::Adapter& adapter = matrix.adapter;
+    if (adapter.a >= 0) {
+      auto known = std::ranges::find(to, adapter.a, &LowRank::a);
+      if (known == to.end()) {
+        to.push_back({.a = adapter.a, .b = adapter.b, .scale = adapter.scale});
+        known = to.end() - 1;
+      }
+      known->columns.push_back(
+          {.here = {column, column + rows},
+           .there = {adapter.first + first, adapter.first + first + rows}});
+    }
+    column += rows;
+  }
 }
 
 ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
@@ -487,7 +558,7 @@ ValueId Writer::qk_norm(ValueId qkv, const std::vector<Heads>& heads) {
   const Value in = program_.values[idx(qkv)];
   const ValueId out = value(in.name + "_normed", in.layout);
   Op& norm = op(OpKind::qk_norm, {qkv}, {out});
-  norm.vectors = weights_.vectors_of(Role::qk_norm);
+  read_vectors(norm, Role::qk_norm);
   norm.heads = heads;
   return out;
 }
@@ -655,7 +726,9 @@ std::vector<Redistribution> Writer::vocabulary_tiles(std::int64_t rows) const {
 ValueId Writer::embed() {
   const std::int64_t H = weights_.matrices.front().cols;
   const ValueId x = value("x", own_rows(H));
-  op(OpKind::embed, {}, {x}).copies = vocabulary_tiles(weights_.stack().elements() / H);
+  Op& embed = op(OpKind::embed, {}, {x});
+  embed.copies = vocabulary_tiles(weights_.stack().elements() / H);
+  embed.frozen = weights_.frozen;
   return x;
 }
 
@@ -667,6 +740,7 @@ Program Writer::cross_entropy(ValueId xn) {
   Op& loss = op(OpKind::cross_entropy, {xn}, std::move(out));
   loss.copies = vocabulary_tiles(weights_.matrices.front().rows);
   loss.vectors = weights_.vectors_of(Role::out_bias);
+  loss.frozen = weights_.frozen;
   return finish(-1);
 }
 

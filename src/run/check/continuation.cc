@@ -46,13 +46,14 @@ std::vector<std::int32_t> continuation(
   }
   const TextShape shape = text_shape(model);
   const at::InferenceMode guard;
+  const reference::Weights merged = reference::merged(model, weights);
   std::mt19937_64 random(request.seed);
   std::vector<std::int32_t> text = request.prompt;
   for (std::int64_t i = 0; i < request.tokens; ++i) {
     const auto begin = request.window > 0 && std::cmp_greater(text.size(), request.window)
                            ? text.end() - request.window
                            : text.begin();
-    const at::Tensor last = reference::logits(shape, weights, {begin, text.end()})[-1];
+    const at::Tensor last = reference::logits(shape, merged, {begin, text.end()})[-1];
     const std::int64_t next =
         request.temperature > 0 ? drawn(last, request, random) : last.argmax().item<std::int64_t>();
     text.push_back(static_cast<std::int32_t>(next));

@@ -8,6 +8,7 @@
 #include "src/run/execute/executor.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <stdexcept>
@@ -261,11 +262,9 @@ void finish_gradients(Parameters& parameters, Communicator& world, Communicator&
   const c10::InferenceMode no_autograd;
   std::vector<at::Tensor> all;
   for (PartParameters& part : parameters.parts()) {
-    for (const at::Tensor& grad : part.vector_grads) {
-      all.push_back(grad);
-    }
+    std::ranges::copy_if(part.vector_grads, std::back_inserter(all), &at::Tensor::defined);
     const auto& matrices = part.weights.matrices;
-    if (replicas.size() > 1 && !matrices.empty() && !matrices.front().tied) {
+    if (replicas.size() > 1 && part.stack_grad.defined() && !matrices.front().tied) {
       replicas.all_reduce(
           part.stack_grad,
           {.op = "replica gradients", .part = part.weights.part, .layer = part.layer});

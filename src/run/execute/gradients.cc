@@ -162,10 +162,10 @@ RankReport predicted_report(
       const PartWeights weights = part.part->weights(plan.weight_domain);
       std::int64_t own = 0;
       for (const Vector& vector : weights.vectors) {
-        own += vector.size;
+        own += vector.frozen ? 0 : vector.size;
       }
       vectors += own;
-      const std::int64_t stack = weights.elements(rank % plan.weight_domain) - own;
+      const std::int64_t stack = weights.trained_elements(rank % plan.weight_domain) - own;
       if (replicas > 1 && stack > 0) {
         const int replica = rank / plan.weight_domain;
         sent += all_reduce_traffic(stack, precision.statistic, replica, replicas);

@@ -16,7 +16,7 @@ namespace {
 // So many exchanges are under way at once.
 constexpr std::size_t kUnderWay = 2;
 
-// Calls begin(part, its stack), which begins an exchange, for each.
+// Calls begin(part, its stack), which begins an exchange or gives none, for each.
 template <typename Begin>
 void exchange_all(const WholeStacks& stacks, Begin begin) {
   std::deque<std::unique_ptr<Pending>> under_way;
@@ -28,7 +28,9 @@ void exchange_all(const WholeStacks& stacks, Begin begin) {
     if (under_way.size() == kUnderWay) {
       end();
     }
-    under_way.push_back(begin(part, stack.table()));
+    if (std::unique_ptr<Pending> begun = begin(part, stack.table())) {
+      under_way.push_back(std::move(begun));
+    }
   }
   while (!under_way.empty()) {
     end();
@@ -68,7 +70,7 @@ WholeWeights::WholeWeights(
       const MemoryScope scope(Category::parameters, "weights of a step");
       parts_[i].stack = make(sharded.types().weight);
     }
-    if (gradients) {
+    if (gradients && !parts_[i].weights.frozen) {
       const MemoryScope scope(Category::gradients, "gradients of a step");
       parts_[i].stack_grad = make(sharded.types().gradient).zero_();
     }
@@ -90,6 +92,9 @@ void WholeWeights::sum_gradients(Communicator& domain) {
   const c10::InferenceMode no_autograd;
   exchange_all(stacks_, [&](std::size_t i, const Transfer& table) {
     const PartParameters& to = sharded_.parts()[i];
+    if (to.weights.frozen) {
+      return std::unique_ptr<Pending>();
+    }
     return domain.exchange_sum(
         parts_[i].stack_grad,
         to.stack_grad,

@@ -54,10 +54,11 @@ void bias_adjoint(Frame& frame, const Op& op) {
   const at::Tensor grad = frame.gradient(op.out[0]);
   for_entries(
       frame, op, grad, [&](std::size_t vector, Interval entries, const at::Tensor& columns) {
-        frame.kernels().add_sum_of_rows(
-            columns,
-            frame.parameters->vector_grads[vector].narrow(0, entries.begin, entries.size()),
-            op.scale);
+        const at::Tensor& sums = frame.parameters->vector_grads[vector];
+        if (sums.defined()) {  // it is trained
+          frame.kernels().add_sum_of_rows(
+              columns, sums.narrow(0, entries.begin, entries.size()), op.scale);
+        }
       });
   frame.gradients[idx(op.in[0])] = grad;
 }

@@ -141,18 +141,23 @@ class Loss {
       g = g.to(frame_.activation);
     }
     frame_.product(g, w_VH, d_TH_.narrow(0, first_token, count), !fresh);
-    frame_.product(g.t(), x_TH_.narrow(0, first_token, count), grad_w_VH, true);
+    if (grad_w_VH.defined()) {
+      frame_.product(g.t(), x_TH_.narrow(0, first_token, count), grad_w_VH, true);
+    }
   }
 
-  // The tile's entries of the logits' bias, or of its gradient; undefined where there is none.
+  // The tile's entries of the logits' bias, or of its gradient; undefined where there is none, as
+  // of a bias that is not trained.
   at::Tensor bias_of(const LogitsTile& tile, const std::vector<at::Tensor>& vectors) const {
-    return op_.vectors.empty()
-               ? at::Tensor()
-               : vectors.at(idx(op_.vectors.begin)).narrow(0, tile.first_id, tile.logits.size(1));
+    if (op_.vectors.empty()) {
+      return {};
+    }
+    const at::Tensor& whole = vectors.at(idx(op_.vectors.begin));
+    return whole.defined() ? whole.narrow(0, tile.first_id, tile.logits.size(1)) : whole;
   }
 
   at::Tensor gradient_of_tile(const at::Tensor& w_VH) const {
-    if (!d_TH_.defined()) {
+    if (!d_TH_.defined() || op_.frozen) {
       return {};
     }
     return frame_.empty(w_VH.size(0), w_VH.size(1), frame_.statistic).zero_();

@@ -4,7 +4,7 @@
 // some of its rows, gathered from the weight domain, used and let go.  A *lookup* names a row for
 // each token: ids, then positions, then segments.  *Hits* are the tokens whose row is in the tile.
 // Adjoint: tile by tile, the gradient of a row is the sum of those of the tokens that name it,
-// which the owner of the row adds to its own.
+// which the owner of the row adds to its own.  A frozen table has none.
 #include <algorithm>
 #include <stdexcept>
 
@@ -132,6 +132,9 @@ void embed(Frame& frame, const Op& op) {
 }
 
 void embed_adjoint(Frame& frame, const Op& op) {
+  if (op.frozen) {
+    return;
+  }
   const at::Tensor grad_x_TH = frame.gradient(op.out[0]);
   const Hits hits(frame, op, /*gradient=*/true);
   for (std::size_t v = 0; v < op.copies.size(); ++v) {

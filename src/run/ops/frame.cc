@@ -184,6 +184,14 @@ std::int64_t elements_read(const Program& program, ValueId id, int group_rank) {
 
 }  // namespace
 
+at::Tensor Frame::vector_gradient(std::int64_t vector) const {
+  const at::Tensor& gradient = parameters->vector_grads.at(idx(vector));
+  return gradient.defined() ? gradient
+                            : at::zeros(
+                                  parameters->vectors.at(idx(vector)).sizes(),
+                                  at::TensorOptions().dtype(statistic).device(device));
+}
+
 std::pair<at::Tensor, bool> Frame::weight_gradient_target(ValueId id) {
   if (is_held(program(), id)) {
     return {parameters->stack_grad, true};

@@ -95,6 +95,9 @@ struct Frame {
   // Where the gradient of weights `id` goes: this rank's own gradient for held weights, else that
   // of gathered ones.  Second: false where a term's elements are to be written, not added to.
   std::pair<at::Tensor, bool> weight_gradient_target(ValueId id);
+  // What an op adds a vector's gradient to: that of the part, or, of a vector that is not trained,
+  // room for one that is let go.
+  [[nodiscard]] at::Tensor vector_gradient(std::int64_t vector) const;
 
   // Uninitialised.
   at::Tensor empty(std::int64_t rows, std::int64_t cols, at::ScalarType type) const {

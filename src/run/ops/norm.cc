@@ -26,13 +26,15 @@ void norm_adjoint(Frame& frame, const Op& op) {
   const auto [grad_x_TH, accumulate] = frame.gradient_target(op.in[0]);
   const at::Tensor x_TH = frame.value(op.in[0]);
   const auto& weights = frame.parameters->vectors;
-  const auto& grads = frame.parameters->vector_grads;
   const auto v = idx(op.vectors.begin);
   const double eps = frame.program().shape.norm_eps;
   kernels::NormGradients gradients{
-      .y = frame.gradient(op.out[0]), .x = grad_x_TH, .accumulate = accumulate, .w = grads.at(v)};
+      .y = frame.gradient(op.out[0]),
+      .x = grad_x_TH,
+      .accumulate = accumulate,
+      .w = frame.vector_gradient(op.vectors.begin)};
   if (op.vectors.size() == 2) {
-    gradients.b = grads.at(v + 1);
+    gradients.b = frame.vector_gradient(op.vectors.begin + 1);
     frame.kernels().layer_norm_adjoint(x_TH, weights.at(v), eps, gradients);
   } else {
     frame.kernels().rms_norm_adjoint(x_TH, weights.at(v), eps, gradients);

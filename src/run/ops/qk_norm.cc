@@ -50,7 +50,7 @@ void qk_norm_adjoint(Frame& frame, const Op& op) {
             frame.program().shape.norm_eps,
             {.y = grad_y.narrow(1, column, columns),
              .x = grad_x.narrow(1, column, columns),
-             .w = frame.parameters->vector_grads.at(vector)});
+             .w = frame.vector_gradient(static_cast<std::int64_t>(vector))});
       });
   grad_x.narrow(1, values, x.size(1) - values).copy_(grad_y.narrow(1, values, x.size(1) - values));
 }

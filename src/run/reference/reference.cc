@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "src/run/reference/evoformer.h"
+#include "src/run/reference/lora.h"
 #include "src/run/reference/stdit.h"
 #include "src/run/reference/text.h"
 
@@ -62,7 +63,11 @@ const Judge& judge_of(const Model& model) {
 }  // namespace
 
 Answer answer(const Model& model, const Weights& weights, const Batch& batch) {
-  return judge_of(model).answer(model, weights, batch);
+  const Judge& judge = judge_of(model);
+  if (!model.lora) {
+    return judge.answer(model, weights, batch);
+  }
+  return of_adapters(model, weights, judge.answer(model, merged(model, weights), batch));
 }
 
 at::Tensor part(

@@ -39,7 +39,11 @@ struct Batch {
   std::optional<std::uint64_t> dropout_seed = {};  // draws the model's dropout; absent: none
 };
 
-// Loss and every gradient of a batch by the judge of the model's family.
+// The weights of the model without adapters (lora.h) that computes what these compute with them.
+Weights merged(const Model& model, const Weights& weights);
+
+// Loss and every gradient of a batch by the judge of the model's family; of a model with adapters
+// the gradients of what it trains, by the chain rule from those of merged().
 Answer answer(const Model& model, const Weights& weights, const Batch& batch);
 
 // What a part of a model of several dims writes to its stream; `weights` without a layer's prefix.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -36,6 +37,7 @@ using nlohmann::json;
 // goes by.
 constexpr std::array kMayDiffer = {
     "model.path",
+    "lora.path",
     "data.path",
     "data.eval_path",
     "output.folder",
@@ -249,16 +251,61 @@ std::vector<Given> given_model(
   if (!weights.random()) {
     files = weights.reader->files();
   }
+  if (weights.adapters != nullptr) {
+    const std::vector<fs::path> adapters = weights.adapters->files();
+    files.insert(files.end(), adapters.begin(), adapters.end());
+  }
   std::string hash;
   backend.run(ranks, [&](Communicators& communicators) {
     hash = shared_hash(files, communicators.world());
   });
   items.push_back(
       {"the weights of " + name,
-       files.empty()  ? fmt::format("random, seed {}", weights.seed)
-       : hash.empty() ? "the same files"
-                      : "XXH64 " + hash});
+       weights.random() && hash.empty() ? fmt::format("random, seed {}", weights.seed)
+       : hash.empty()                   ? "the same files"
+                                        : "XXH64 " + hash});
   return items;
+}
+
+std::string frozen_fingerprint(const ModelWeights& weights, Communicator& world) {
+  if (weights.random()) {
+    return fmt::format("random, seed {}", weights.seed);
+  }
+  const std::vector<fs::path> files = weights.reader->files();
+  std::string mine;  // a line for each file
+  std::string wrong;
+  try {
+    for (std::size_t f = idx(world.rank()); f < files.size(); f += idx(world.size())) {
+      mine += fmt::format("{:06} {}\n", f, file_xxh64(files[f]));
+    }
+  } catch (const std::runtime_error& error) {  // everybody's news
+    wrong = error.what();
+  }
+  if (const std::string of_any = first_text(wrong, world); !of_any.empty()) {
+    throw std::invalid_argument("model.path: " + of_any);
+  }
+  std::vector<std::string> lines;
+  for (const std::string& text : gather_texts(mine, world)) {
+    std::istringstream of_rank(text);
+    for (std::string line; std::getline(of_rank, line);) {
+      lines.push_back(line);
+    }
+  }
+  std::ranges::sort(lines);
+  const std::string all =
+      broadcast_text(fmt::format("{}", fmt::join(lines, "\n")), "frozen weights", world);
+  return fmt::format("XXH64 {:016x}", hash_of(all));
+}
+
+std::string frozen_fingerprint(const ModelWeights& weights, int ranks, Backend& backend) {
+  std::string fingerprint;
+  backend.run(ranks, [&](Communicators& communicators) {
+    const std::string same = frozen_fingerprint(weights, communicators.world());
+    if (communicators.rank() == backend.first_rank()) {
+      fingerprint = same;
+    }
+  });
+  return fingerprint;
 }
 
 Given given_costs(const std::string& fingerprint) {

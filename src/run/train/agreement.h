@@ -52,6 +52,12 @@ std::vector<Given> given_model(
     int ranks,
     Backend& backend);
 
+// What the weights of a model are that adapters are trained beside: the XXH64 of their files, or
+// the seed of random ones.  Every rank calls it, or every process; each rank reads a share of the
+// files.
+std::string frozen_fingerprint(const ModelWeights& weights, Communicator& world);
+std::string frozen_fingerprint(const ModelWeights& weights, int ranks, Backend& backend);
+
 // Costs by their fingerprint; "": there are none.
 Given given_costs(const std::string& fingerprint);
 

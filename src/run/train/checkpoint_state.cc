@@ -124,6 +124,9 @@ std::string to_json(const CheckpointState& s) {
       {"learned", json_of(s.learned)},
       {"configuration", s.configuration},
       {"files", files}};
+  if (!s.frozen.empty()) {
+    state["frozen"] = s.frozen;
+  }
   state["sha256"] = sha256_hex(state.dump());  // of all the rest
   return state.dump(2) + "\n";
 }
@@ -171,6 +174,7 @@ CheckpointState state_from(const JsonNode& root) {
       .machine = machine_from(root.at("machine")),
       .costs = {},
       .given_plans = root.has("given_plans") ? root.at("given_plans").text() : "",
+      .frozen = root.has("frozen") ? root.at("frozen").text() : "",
       .left_out = {},
       .learned = {},
       .configuration = {}};

@@ -11,9 +11,11 @@
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/base/disk_file.h"
+#include "src/run/train/agreement.h"
 #include "src/run/train/checkpoint.h"
 #include "src/run/train/resume.h"
 #include "src/run/train/run_inputs.h"
+#include "src/run/weights/adapters.h"
 
 namespace paradyse {
 namespace fs = std::filesystem;
@@ -62,13 +64,22 @@ ModelFolder model_of(const Resumed& checkpoint, const RunConfig& config) {
   return folder;
 }
 
+// Those that were frozen, which are in no checkpoint.
+ModelWeights base_weights(const CheckpointState& state, ModelFolder folder) {
+  folder.adapter.clear();
+  return weights_at(load_config("", settings_of(state)).config, folder);
+}
+
+ModelFolder without_adapters(ModelFolder folder) {
+  if (folder.model.lora) {
+    folder.model = model_from_config(folder.model.config, folder.path.string());
+  }
+  return folder;
+}
+
 }  // namespace
 
-Exported export_checkpoint(
-    const fs::path& from,
-    const fs::path& given,
-    const std::string& model,
-    const std::string& dtype) {
+Exported export_checkpoint(const fs::path& from, const fs::path& given, const ExportAs& as) {
   const fs::path to = fs::absolute(given.has_filename() ? given : given.parent_path());  // "out/"
   expect_free(to);
   const std::vector<fs::path> checkpoints = checkpoints_of(from);
@@ -81,24 +92,43 @@ Exported export_checkpoint(
     }
     const CheckpointState& state = whole->state;
     RunConfig config = load_config("", settings_of(state)).config;
-    if (!model.empty()) {
-      config.model.path = model;
+    if (!as.model.empty()) {
+      config.model.path = as.model;
     }
-    if (!dtype.empty()) {
-      config.output.dtype = dtype;
+    if (!as.dtype.empty()) {
+      config.output.dtype = as.dtype;
     }
     const ModelFolder folder = model_of(*whole, config);
     Parameters parameters(
         folder.model, 1, 0, parameter_types(state.dtype), /*gradients=*/false, Masters::on_device);
+    const bool adapters = folder.model.lora.has_value();
+    if (as.merged && !adapters) {
+      throw std::invalid_argument(
+          from.string() +
+          ": is a run without adapters, so there is nothing to merge: leave --merge "
+          "out");
+    }
+    if (as.merged) {
+      const ModelWeights frozen = base_weights(state, folder);
+      expect_same_frozen(
+          frozen_fingerprint(frozen, communicators.world()), folder.path.string(), *whole);
+      frozen.fill(parameters);
+    }
     read_weights(whole->checkpoint, state, parameters);
     const at::ScalarType type = saved_type(config, parameters.types().weight);
     const fs::path partial =
         to.parent_path() / fmt::format(".{}.{}.partial", to.filename().string(), ::getpid());
     fs::create_directories(partial.parent_path());
     try {
-      const std::vector<std::string> notes =
-          save_model(parameters, communicators.world(), partial, folder, type);
-      exported.notes.insert(exported.notes.end(), notes.begin(), notes.end());
+      if (adapters && !as.merged) {
+        save_adapters(parameters, communicators.world(), partial, folder.path, type);
+        exported.adapters = true;
+      } else {
+        parameters.merge_adapters();
+        const std::vector<std::string> notes =
+            save_model(parameters, communicators.world(), partial, without_adapters(folder), type);
+        exported.notes.insert(exported.notes.end(), notes.begin(), notes.end());
+      }
       fs::rename(partial, to);
     } catch (...) {
       std::error_code ignored;

@@ -25,6 +25,7 @@
 #include "src/run/train/static_play.h"
 #include "src/run/train/training_plans.h"
 #include "src/run/train/training_step.h"
+#include "src/run/weights/adapters.h"
 #include "src/run/weights/optimizer.h"
 
 namespace paradyse {
@@ -132,6 +133,9 @@ class RankTraining {
   void begin() {
     const std::optional<Resumed>& from = run_.inputs.from;
     if (from) {
+      if (run_.inputs.model.model.lora) {  // what is frozen is in no checkpoint
+        run_.inputs.weights.fill(session_.parameters());
+      }
       checkpoints_.restore(*from, optimizer_);
       scale_ = LossScale(narrow(), from->state.loss_scale, from->state.loss_scale_steps);
       left_out_ = from->state.left_out;
@@ -314,6 +318,7 @@ class RankTraining {
         .costs = run_.numbers.costs_fingerprint(),
         .costs_ranks = run_.numbers.costs ? run_.numbers.costs->header.ranks : 0,
         .given_plans = run_.record.given_plans(),
+        .frozen = run_.inputs.frozen,
         .left_out = left_out_,
         .learned = run_.plans.learned(),
         .configuration = {}};
@@ -327,12 +332,16 @@ class RankTraining {
     if (!run_.config().output.model || session_.rank() >= session_.parameters().domain()) {
       return;  // the first sharding group writes its copy
     }
-    const std::vector<std::string> notes = paradyse::save_model(
-        session_.parameters(),
-        session_.domain(),
-        first_ ? run_.record.folder().partial_model() : std::filesystem::path(),
-        run_.inputs.model,
-        saved_type(run_.config(), session_.parameters().types().weight));
+    const std::filesystem::path to =
+        first_ ? run_.record.folder().partial_model() : std::filesystem::path();
+    const at::ScalarType dtype = saved_type(run_.config(), session_.parameters().types().weight);
+    std::vector<std::string> notes;
+    if (run_.inputs.model.model.lora) {
+      save_adapters(session_.parameters(), session_.domain(), to, run_.inputs.model.path, dtype);
+    } else {
+      notes = paradyse::save_model(
+          session_.parameters(), session_.domain(), to, run_.inputs.model, dtype);
+    }
     if (first_) {
       for (const std::string& line : notes) {
         run_.record.note(line);

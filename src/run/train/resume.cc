@@ -22,6 +22,12 @@ constexpr const char* kFixed[] = {
     "model.seed",
     "model.dropout",
     "model.attention_dropout",
+    "lora.r",
+    "lora.alpha",
+    "lora.target_modules",
+    "lora.use_rslora",
+    "lora.bias",
+    "lora.dropout",
     "data.min_tokens",
     "data.max_tokens",
     "data.weights",
@@ -252,6 +258,19 @@ void expect_same_model(const std::string& fingerprint, const Resumed& from) {
     throw std::invalid_argument(
         "model.path: has another shape than the model of " + from.checkpoint.string() +
         "; restore the model of the run, or give its new place with --model");
+  }
+}
+
+void expect_same_frozen(
+    const std::string& fingerprint, const std::string& path, const Resumed& from) {
+  if (fingerprint != from.state.frozen) {
+    throw std::invalid_argument(fmt::format(
+        "model.path: {} has other weights ({}) than the adapters of {} were trained beside ({}); "
+        "restore them, or give their new place with --model",
+        path,
+        fingerprint,
+        from.checkpoint.string(),
+        from.state.frozen));
   }
 }
 

@@ -58,6 +58,8 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
 void expect_steps(const std::string& key, std::int64_t steps, const Resumed& from);
 // And for another model, other documents, or documents in another order.
 void expect_same_model(const std::string& fingerprint, const Resumed& from);
+void expect_same_frozen(
+    const std::string& fingerprint, const std::string& path, const Resumed& from);
 void expect_same_data(const DataPosition& now, const std::string& path, const Resumed& from);
 
 }  // namespace paradyse

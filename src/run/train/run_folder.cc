@@ -25,6 +25,7 @@
 #include "src/run/train/files.h"
 #include "src/run/train/step_plans.h"
 #include "src/run/train/summary_json.h"
+#include "src/run/weights/adapters.h"
 
 namespace paradyse {
 namespace fs = std::filesystem;
@@ -438,7 +439,8 @@ fs::path RunFolder::partial_model() {
 fs::path RunFolder::place_model() {
   const fs::path partial = path_ / "model.partial";
   const fs::path model = path_ / "model";
-  const char* const weights = "model.safetensors";
+  const bool adapters = fs::exists(partial / kAdapterWeights);
+  const char* const weights = adapters ? kAdapterWeights : "model.safetensors";
   fs::path aside;
   if (fs::exists(model)) {
     if (fs::exists(model / weights) &&

@@ -74,6 +74,54 @@ void expect_device(const RunConfig& config, const Model& model) {
 
 }  // namespace
 
+namespace {
+
+// Adapters as [lora] says them, beside the weights of model.path.
+void add_lora(const RunConfig& config, ModelFolder& folder) {
+  RunConfig::Lora said = config.lora;
+  const RunConfig::Lora none;
+  const auto differs = [&](const RunConfig::Lora& other) {
+    return said.r != other.r || said.alpha != other.alpha ||
+           said.target_modules != other.target_modules || said.use_rslora != other.use_rslora ||
+           said.bias != other.bias;
+  };
+  if (!said.path.empty() && differs(none)) {
+    throw std::invalid_argument(
+        "lora.path is given, whose adapter_config.json says r and the other settings: leave "
+        "lora.r, lora.alpha, lora.target_modules, lora.use_rslora and lora.bias out, or lora.path");
+  }
+  if (said.path.empty() && said.r == 0 && differs(none)) {
+    throw std::invalid_argument(
+        "lora.r is 0, so there are no adapters, but other keys of [lora] are given: give lora.r, "
+        "or leave them out");
+  }
+  if (!said.path.empty()) {
+    folder = reading([&] { return with_adapters(folder, said.path); }, "lora.path");
+  } else if (said.r > 0) {
+    try {
+      folder.model = with_lora(
+          folder.model,
+          {.rank = said.r,
+           .alpha = said.alpha,
+           .targets = said.target_modules,
+           .rslora = said.use_rslora,
+           .bias = lora_bias(said.bias)});
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(std::string("lora: ") + error.what());
+    }
+  }
+  if (said.dropout >= 0) {
+    if (!folder.model.lora) {
+      throw std::invalid_argument(
+          "lora.dropout is given, but there are no adapters: give lora.r or lora.path, or leave it "
+          "out");
+    }
+    folder.model.lora->dropout = said.dropout;
+  }
+}
+
+}  // namespace
+
 KnownBy known_to(const Model& model) {
   return !model.of_samples()           ? KnownBy::documents
          : model.family == "evoformer" ? KnownBy::alignments
@@ -90,6 +138,7 @@ ModelFolder model_at(const RunConfig& config, bool of_a_run) {
   if (model.of_samples()) {
     return folder;
   }
+  add_lora(config, folder);
   if (config.model.dropout >= 0) {
     model = with_dropout(model, config.model.dropout);
   }

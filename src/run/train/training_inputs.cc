@@ -100,7 +100,10 @@ TrainingInputs training_inputs(
   const c10::Device device = device_named(config.parallel.device);
   ModelFolder model = model_at(config, /*of_a_run=*/from.has_value());
   ModelWeights weights{.said = "those of the checkpoint", .notes = model.notes};
-  if (!from) {
+  if (from && model.model.lora) {  // frozen weights are in no checkpoint, adapters are
+    model.adapter.clear();
+  }
+  if (!from || model.model.lora) {
     weights = weights_at(config, model);
   }
   Dataset data = data_at("data.path", config.data.path, config, model);
@@ -110,6 +113,7 @@ TrainingInputs training_inputs(
       .device = device,
       .model = std::move(model),
       .weights = std::move(weights),
+      .frozen = {},
       .data = std::move(data),
       .data_fingerprint = {},
       .steps = {},
@@ -130,8 +134,13 @@ TrainingInputs training_inputs(
   if (!inputs.model.model.of_samples()) {
     expect_trainable(inputs.model.model);
   }
+  if (inputs.model.model.lora) {
+    inputs.frozen =
+        frozen_fingerprint(inputs.weights, static_cast<int>(config.parallel.ranks), backend);
+  }
   if (inputs.from) {
     expect_same_model(inputs.model.model.sha256, *inputs.from);
+    expect_same_frozen(inputs.frozen, config.model.path, *inputs.from);
     if (config.train.epochs > 0) {
       expect_steps("the number of steps by train.epochs", std::ssize(inputs.steps), *inputs.from);
     }
@@ -154,7 +163,13 @@ void expect_same_inputs(const TrainingInputs& inputs, const RunConfig& config, B
              "that of step {}, SHA-256 {}",
              inputs.from->state.step,
              sha256_hex(to_json(inputs.from->state)).substr(0, 16))});
-    given.push_back({"the configuration of model.path", inputs.model.model.sha256});
+    if (inputs.model.model.lora) {
+      const std::vector<Given> frozen =
+          given_model("model.path", inputs.model, inputs.weights, ranks, backend);
+      given.insert(given.end(), frozen.begin(), frozen.end());
+    } else {
+      given.push_back({"the configuration of model.path", inputs.model.model.sha256});
+    }
   } else {
     given = given_model("model.path", inputs.model, inputs.weights, ranks, backend);
   }

@@ -24,7 +24,8 @@ struct TrainingInputs {
   std::vector<std::string> changes;  // of the configuration since then, for the user
   c10::Device device = c10::Device(c10::kCPU);
   ModelFolder model;
-  ModelWeights weights;  // that it begins with; of a run that goes on, none
+  ModelWeights weights;  // that it begins with; of a run that goes on, those that are frozen
+  std::string frozen;    // frozen_fingerprint() of these; "": all are trained
   Dataset data;
   std::string data_fingerprint;
   std::vector<std::vector<std::int64_t>> steps;  // items of each

@@ -13,6 +13,7 @@
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/memory/reading.h"
+#include "src/run/weights/adapters.h"
 #include "src/run/weights/safetensors.h"
 #include "src/run/weights/weight_files.h"
 
@@ -86,7 +87,11 @@ void take_the_head_that_is_there(ModelFolder& folder) {
     if (!same) {
       json untied = json_in(folder.model.config);
       untied["tie_word_embeddings"] = false;
+      const std::optional<Lora> lora = folder.model.lora;
       folder.model = model_from_config(untied.dump(), (folder.path / kConfig).string());
+      if (lora) {
+        folder.model = with_lora(folder.model, *lora);
+      }
       folder.notes.push_back(
           reader.file_of(head).string() + ": " + head + " differs from " + embedding +
           ", though tie_word_embeddings is true: it is used and trained untied, as Transformers 5 "
@@ -138,10 +143,18 @@ void ModelWeights::fill(Parameters& parameters) const {
     parameters.initialize(seed);
   } else {
     parameters.load(*reader);
+    if (parameters.model().lora) {
+      parameters.initialize_adapters(seed);
+    }
+  }
+  if (adapters != nullptr) {
+    parameters.load_adapters(*adapters);
   }
 }
 
-ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::uint64_t seed) {
+namespace {
+
+ModelWeights open_base_weights(const ModelFolder& model, bool random_weights, std::uint64_t seed) {
   ModelWeights weights{.seed = seed, .notes = model.notes};
   std::error_code error;
   const bool folder = fs::is_directory(model.path, error);
@@ -166,6 +179,23 @@ ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::ui
     }
     weights.said = files.files.size() == 1 ? files.files.front().string() : model.path.string();
     weights.reader = reader;
+    return weights;
+  });
+}
+
+}  // namespace
+
+ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::uint64_t seed) {
+  ModelWeights weights = open_base_weights(model, random_weights, seed);
+  if (model.adapter.empty()) {
+    return weights;
+  }
+  return reading([&] {
+    const auto reader = std::make_shared<const SafetensorsReader>(adapter_file(model.adapter));
+    const StoredAdapters stored = stored_adapters(*reader, model.model);
+    weights.notes.insert(weights.notes.end(), stored.notes.begin(), stored.notes.end());
+    weights.said += ", with the adapters of " + model.adapter.string();
+    weights.adapters = reader;
     return weights;
   });
 }
@@ -206,25 +236,32 @@ std::vector<std::string> save_model(
   const c10::InferenceMode no_autograd;
   const bool from_folder = !from.config_text.empty();
   std::vector<std::string> notes;
-  if (parameter_shapes(from.model) != parameter_shapes(parameters.model())) {
+  const bool merged = parameters.model().lora && !from.model.lora;
+  const Which which = merged ? Which::base : Which::weights;
+  if (parameter_shapes(from.model) != parameter_shapes(parameters.model(), which)) {
     throw std::invalid_argument(
         "save_model: " + from.path.string() + " is of another model than the parameters");
   }
-  const Which which = dtype == parameters.types().weight ? Which::weights : Which::trained;
+  const bool masters = dtype != parameters.types().weight;
   if (domain.rank() != 0) {  // what rank 0 throws frees the others
-    collect(parameters, which, domain, [](const std::string&, const at::Tensor&) {});
+    collect(parameters, which, domain, [](const std::string&, const at::Tensor&) {}, masters);
     domain.barrier({.op = "model saved", .part = ""});
     return notes;
   }
   prepare_folder(to);
   std::vector<std::pair<std::string, StoredTensor>> tensors;
-  for (const auto& [name, shape] : parameter_shapes(parameters.model())) {
+  for (const auto& [name, shape] : parameter_shapes(parameters.model(), which)) {
     tensors.emplace_back(name, StoredTensor{.dtype = dtype, .shape = shape});
   }
   SafetensorsWriter writer(to / kWeights, std::move(tensors));
-  collect(parameters, which, domain, [&](const std::string& name, const at::Tensor& tensor) {
-    writer.write(name, tensor.to(dtype));
-  });
+  collect(
+      parameters,
+      which,
+      domain,
+      [&](const std::string& name, const at::Tensor& tensor) {
+        writer.write(name, tensor.to(dtype));
+      },
+      masters);
   writer.finish();
   if (from_folder || fs::is_directory(from.path)) {
     notes = copy_companions(from.path, to);

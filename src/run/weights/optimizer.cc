@@ -40,7 +40,7 @@ at::Tensor gradient_norm(const Parameters& parameters, Communicator& domain) {
   const HostScope control;
   std::vector<at::Tensor> gradients;
   const auto add = [&](const at::Tensor& gradient) {
-    if (gradient.numel() > 0) {
+    if (gradient.defined() && gradient.numel() > 0) {
       gradients.push_back(gradient);
     }
   };
@@ -103,7 +103,7 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
                        const at::Tensor& master,
                        const at::Tensor& gradient,
                        const at::Tensor& weight) {
-    if (master.numel() == 0) {
+    if (!gradient.defined() || master.numel() == 0) {
       return;
     }
     group.masters.push_back(master);
@@ -119,7 +119,8 @@ AdamW::AdamW(Parameters& parameters, const RunConfig::Optimizer& options)
       add(groups_[0], part.stack_master, part.stack_grad, part.stack);
     }
     for (std::size_t v = 0; v < part.vectors.size(); ++v) {
-      add(groups_[1], part.vector_masters[v], part.vector_grads[v], part.vectors[v]);
+      const bool decays = part.weights.vectors[v].of_adapter();  // it is a matrix
+      add(groups_[decays ? 0 : 1], part.vector_masters[v], part.vector_grads[v], part.vectors[v]);
     }
   }
   if (options.offload) {

@@ -51,7 +51,8 @@ class LossScale {
   std::int64_t steps_ = 0;  // since it changed
 };
 
-// AdamW with decoupled decay (Loshchilov & Hutter 2019) on matrices; vectors are not decayed.
+// AdamW with decoupled decay (Loshchilov & Hutter 2019) on matrices and adapters; other vectors are
+// not decayed, and what is frozen is neither.
 // Narrow weights are rounded from their updated masters.  With `options.offload` the moments wait
 // in host memory (host_store.h), as masters of parameters with Masters::on_host do: a CPU rank
 // updates them where they lie, a GPU fetches a few at a time (ZeRO-Offload, Ren et al. 2021, keeps

@@ -19,6 +19,8 @@
 #include "src/plan/base/text_match.h"
 #include "src/run/device/cores.h"
 #include "src/run/memory/host_store.h"
+#include "src/run/weights/adapters.h"
+#include "src/run/weights/head_bias.h"
 #include "src/run/weights/normal.h"
 #include "src/run/weights/safetensors.h"
 
@@ -74,16 +76,17 @@ Parameters::Parameters(
     } else if (!weights.matrices.empty()) {
       const std::int64_t elements = weights.stack().elements(domain_rank);
       part.stack = make({elements}, false);
-      part.stack_master = make_master(part.stack);
-      if (gradients) {
+      part.stack_master = weights.frozen ? part.stack : make_master(part.stack);
+      if (gradients && !weights.frozen) {
         part.stack_grad = make({elements}, true);
       }
     }
     for (const Vector& vector : weights.vectors) {
       part.vectors.push_back(make({vector.size}, false));
-      part.vector_masters.push_back(make_master(part.vectors.back()));
+      part.vector_masters.push_back(
+          vector.frozen ? part.vectors.back() : make_master(part.vectors.back()));
       if (gradients) {
-        part.vector_grads.push_back(make({vector.size}, true));
+        part.vector_grads.push_back(vector.frozen ? at::Tensor() : make({vector.size}, true));
       }
     }
     parts_.push_back(std::move(part));
@@ -100,11 +103,13 @@ void Parameters::put_masters_on_host() {
   std::vector<at::Tensor*> masters;
   std::vector<at::Tensor> weights;  // which they are still
   for (PartParameters& part : parts_) {
-    if (part.stack.defined() && !tied(part)) {
+    if (part.stack.defined() && !tied(part) && !part.weights.frozen) {
       masters.push_back(&part.stack_master);
     }
-    for (at::Tensor& master : part.vector_masters) {
-      masters.push_back(&master);
+    for (std::size_t v = 0; v < part.vector_masters.size(); ++v) {
+      if (!part.weights.vectors[v].frozen) {
+        masters.push_back(&part.vector_masters[v]);
+      }
     }
   }
   weights.reserve(masters.size());
@@ -130,7 +135,9 @@ void Parameters::zero_gradients() {
       part.stack_grad.zero_();
     }
     for (const at::Tensor& grad : part.vector_grads) {
-      grad.zero_();
+      if (grad.defined()) {
+        grad.zero_();
+      }
     }
   }
 }
@@ -143,7 +150,9 @@ void Parameters::scale_gradients(double factor) {
       at::Tensor(part.stack_grad).mul_(factor);
     }
     for (const at::Tensor& grad : part.vector_grads) {
-      at::Tensor(grad).mul_(factor);
+      if (grad.defined()) {
+        at::Tensor(grad).mul_(factor);
+      }
     }
   }
 }
@@ -336,12 +345,13 @@ struct Draws {
 
 }  // namespace
 
-void Parameters::initialize(std::uint64_t seed) {
-  const c10::InferenceMode no_autograd;
-  const Drawing drawing;
+void Parameters::initialize_vectors(std::uint64_t seed, bool adapters_alone) {
   for (PartParameters& part : parts_) {
     for (std::size_t v = 0; v < part.vectors.size(); ++v) {
       const Vector& vector = part.weights.vectors[v];
+      if (adapters_alone && !vector.of_adapter()) {
+        continue;
+      }
       part.vector_masters[v].fill_(vector.initial);
       if (vector.deviation > 0) {
         const Draws draws{
@@ -355,6 +365,20 @@ void Parameters::initialize(std::uint64_t seed) {
         part.vector_masters[v].add_(at::tensor(numbers).to(part.vector_masters[v].device()));
       }
     }
+  }
+}
+
+void Parameters::initialize_adapters(std::uint64_t seed) {
+  const c10::InferenceMode no_autograd;
+  initialize_vectors(seed, /*adapters_alone=*/true);
+  round_masters();
+}
+
+void Parameters::initialize(std::uint64_t seed) {
+  const c10::InferenceMode no_autograd;
+  const Drawing drawing;
+  initialize_vectors(seed, /*adapters_alone=*/false);
+  for (PartParameters& part : parts_) {
     const auto& matrices = part.weights.matrices;
     for (std::size_t m = 0; m < matrices.size(); ++m) {
       if (matrices[m].tied) {
@@ -464,21 +488,6 @@ bool is_other_head(const std::string& name) {
          });
 }
 
-// Heads of BERT and RoBERTa have their bias twice: under the head itself, which counts, and beside
-// it.
-struct HeadBias {
-  const char* beside;
-  const char* own;
-};
-constexpr HeadBias kHeadBiases[] = {
-    {"cls.predictions.bias", "cls.predictions.decoder.bias"},
-    {"lm_head.bias", "lm_head.decoder.bias"}};
-const HeadBias* head_bias(const std::string& name) {
-  const auto* const found = std::ranges::find_if(
-      kHeadBiases, [&](const HeadBias& one) { return name == one.beside || name == one.own; });
-  return found == std::end(kHeadBiases) ? nullptr : found;
-}
-
 }  // namespace
 
 StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model) {
@@ -549,6 +558,9 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
     const PartWeights weights = one.part->weights(1);
     const std::string prefix = layer_prefix(weights, one.layer);
     for (const Vector& vector : weights.vectors) {
+      if (vector.of_adapter()) {
+        continue;  // files of their own have them
+      }
       const std::string name = prefix + vector.name;
       std::vector<std::string> names = called(name);
       if (const HeadBias* const twice = head_bias(name)) {
@@ -625,8 +637,10 @@ void Parameters::load(const SafetensorsReader& reader) {
     const PartWeights& weights = part.weights;
     for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
       const Vector& vector = weights.vectors[v];
-      copy_elements(
-          vector, part.vector_masters[v], take(full_name(part, vector.name)), /*store=*/false);
+      if (!vector.of_adapter()) {
+        copy_elements(
+            vector, part.vector_masters[v], take(full_name(part, vector.name)), /*store=*/false);
+      }
     }
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
@@ -644,6 +658,45 @@ void Parameters::load(const SafetensorsReader& reader) {
   round_masters();
 }
 
+void Parameters::load_adapters(const SafetensorsReader& reader) {
+  const c10::InferenceMode no_autograd;
+  const StoredAdapters stored = stored_adapters(reader, model_);
+  for (PartParameters& part : parts_) {
+    for (std::size_t v = 0; v < part.weights.vectors.size(); ++v) {
+      const Vector& vector = part.weights.vectors[v];
+      const auto found = stored.names.find(full_name(part, vector.name));
+      if (found != stored.names.end()) {
+        copy_elements(vector, part.vector_masters[v], reader.view(found->second), /*store=*/false);
+      }
+    }
+  }
+  round_masters();
+}
+
+void Parameters::merge_adapters() {
+  const c10::InferenceMode no_autograd;
+  for (PartParameters& part : parts_) {
+    const auto& matrices = part.weights.matrices;
+    for (std::size_t m = 0; m < matrices.size(); ++m) {
+      const Matrix::Adapter& adapter = matrices[m].adapter;
+      const Interval rows = global_rows(matrices[m], domain_rank_);
+      if (adapter.a < 0 || rows.empty()) {
+        continue;
+      }
+      const std::int64_t r = part.weights.vectors[idx(adapter.a)].stored_rows;
+      at::Tensor a = part.vector_masters[idx(adapter.a)].view({r, -1});
+      at::Tensor b = part.vector_masters[idx(adapter.b)].view({-1, r});
+      at::Tensor& cut = adapter.output ? a : b;
+      cut = cut.narrow(adapter.output ? 1 : 0, adapter.first + rows.begin, rows.size());
+      const at::Tensor added = at::matmul(b, a);  // [outputs, inputs]
+      const at::Tensor own = local_rows(part, m, domain_rank_, part.stack);
+      // In the type of the masters, rounded once.
+      own.copy_(own.to(added.scalar_type())
+                    .add_(adapter.output ? added.t() : added, /*alpha=*/adapter.scale));
+    }
+  }
+}
+
 std::vector<WeightPiece> pieces(const Parameters& parameters) {
   std::vector<WeightPiece> all;
   for (const PartParameters& part : parameters.parts()) {
@@ -651,7 +704,7 @@ std::vector<WeightPiece> pieces(const Parameters& parameters) {
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
       const Interval rows = global_rows(matrix, parameters.domain_rank());
-      if (!matrix.tied && rows.size() > 0) {
+      if (!matrix.tied && !weights.frozen && rows.size() > 0) {
         const std::int64_t begin = weights.elements_of(m, parameters.domain_rank()).begin;
         for_runs(matrix.stored(rows), [&](Interval there, Interval here) {
           all.push_back(
@@ -667,6 +720,9 @@ std::vector<WeightPiece> pieces(const Parameters& parameters) {
     }
     for (std::size_t v = 0; v < weights.vectors.size(); ++v) {
       const Vector& vector = weights.vectors[v];
+      if (vector.frozen) {
+        continue;
+      }
       const std::int64_t columns = std::max<std::int64_t>(1, vector.columns);
       for_runs(stored_runs(vector), [&](Interval there, Interval here) {
         const Interval rows{there.begin / columns, there.end / columns};
@@ -684,11 +740,20 @@ std::vector<WeightPiece> pieces(const Parameters& parameters) {
   return all;
 }
 
+namespace {
+
+bool is_of(Which which, bool frozen, bool adapter) {
+  return which == Which::weights || (which == Which::base ? !adapter : !frozen);
+}
+
+}  // namespace
+
 void collect(
     const Parameters& parameters,
     Which which,
     Communicator& domain,
-    const std::function<void(const std::string& name, const at::Tensor& tensor)>& take) {
+    const std::function<void(const std::string& name, const at::Tensor& tensor)>& take,
+    bool masters) {
   const c10::InferenceMode no_autograd;
   const bool first = domain.rank() == 0;
   Complete complete;
@@ -697,12 +762,12 @@ void collect(
     const PartWeights& weights = part.weights;
     // masters may be in host memory, and exchanges are made where the weights are
     const at::Tensor stack = which == Which::gradients || !part.stack.defined() ? part.stack_grad
-                             : which == Which::trained ? part.stack_master.to(part.stack.device())
-                                                       : part.stack;
+                             : masters ? part.stack_master.to(part.stack.device())
+                                       : part.stack;
     at::Tensor stored;  // the whole tensor that matrices are put together in
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
-      if (matrix.tied) {
+      if (matrix.tied || !is_of(which, weights.frozen, /*adapter=*/false)) {
         continue;
       }
       const Extent whole{matrix.rows, matrix.cols};
@@ -734,11 +799,14 @@ void collect(
         take(full_name(part, matrix.stored_as), stored.cpu());
       }
     }
-    const auto& vectors = which == Which::weights   ? part.vectors
-                          : which == Which::trained ? part.vector_masters
-                                                    : part.vector_grads;
+    const auto& vectors = which == Which::gradients ? part.vector_grads
+                          : masters                 ? part.vector_masters
+                                                    : part.vectors;
     for (std::size_t v = 0; first && v < vectors.size(); ++v) {
       const Vector& vector = weights.vectors[v];
+      if (!is_of(which, vector.frozen, vector.of_adapter())) {
+        continue;
+      }
       const std::string name = full_name(part, vector.name);
       if (vector.stored_rows == 0 && vector.stored_at.empty()) {
         take(name, vectors[v].cpu());
@@ -758,7 +826,7 @@ void collect(
 }
 
 std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
-    const Model& model) {
+    const Model& model, Which which) {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> shapes;
   Complete complete;
   for (const ModelPart& one : model.parts) {
@@ -766,12 +834,14 @@ std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameter_shapes(
     const std::string prefix = layer_prefix(weights, one.layer);
     for (std::size_t m = 0; m < weights.matrices.size(); ++m) {
       const Matrix& matrix = weights.matrices[m];
-      if (!matrix.tied && completes(weights, m)) {
+      if (!matrix.tied && is_of(which, weights.frozen, /*adapter=*/false) &&
+          completes(weights, m)) {
         shapes.emplace_back(prefix + matrix.stored_as, stored_shape(matrix));
       }
     }
     for (const Vector& vector : weights.vectors) {
-      if (complete.with(prefix + vector.name, vector)) {
+      if (is_of(which, vector.frozen, vector.of_adapter()) &&
+          complete.with(prefix + vector.name, vector)) {
         shapes.emplace_back(prefix + vector.name, stored_shape(vector));
       }
     }

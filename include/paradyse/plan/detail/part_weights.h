@@ -38,6 +38,15 @@ struct Matrix {
   Begin begin = Begin::normal;
   double deviation = 0;  // standard, of the first numbers; 0: the model's initializer_range * scale
   double scale = 1.0;    // of that range
+  // Of a low-rank adapter (lora.h): what it adds is a product of two of the part's vectors.
+  struct Adapter {
+    int a = -1;  // A [r, columns of the input], a place in PartWeights::vectors; -1: none
+    int b = -1;  // B [rows of the output, r]
+    std::int64_t first = 0;  // this one's rows begin there in B (or, `output`, in A's columns)
+    bool output = false;     // y = x w: its rows are the inputs
+    double scale = 0;        // of the product
+  };
+  Adapter adapter = {};
 
   [[nodiscard]] std::int64_t elements() const { return rows * cols; }
   // Runs of rows of the tensor that some of this one's rows are, in their order.
@@ -63,6 +72,8 @@ enum class Role {
   last_norm,   // before the output product, of what a triangle multiplication makes
   modulate,    // added to the shift | scale of what conditions a part
   gate,        // added to its gate; or of the product that makes a gate
+  adapter_a,   // of a low-rank adapter (Matrix::Adapter): A, row after row
+  adapter_b,   // and B
 };
 
 struct Vector {
@@ -79,6 +90,11 @@ struct Vector {
   std::int64_t columns = 0;
   // A whole tensor in another order: the tensor's entries that this one's are, in their order.
   std::vector<Interval> stored_at = {};
+  bool frozen = false;  // not trained: it has no gradient and no state of an optimizer
+
+  [[nodiscard]] bool of_adapter() const {
+    return role == Role::adapter_a || role == Role::adapter_b;
+  }
 };
 
 struct PartWeights {
@@ -87,6 +103,7 @@ struct PartWeights {
   std::int64_t first_layer = 0;  // its names count from this one
   std::vector<Matrix> matrices;
   std::vector<Vector> vectors;
+  bool frozen = false;  // its matrices are not trained, as Vector::frozen
 
   // The stack as the ranks of the domain store it: one dim, "elements".
   [[nodiscard]] Layout stack() const;
@@ -106,6 +123,8 @@ struct PartWeights {
   [[nodiscard]] Interval vectors_of(Role role) const;
   // Elements that `rank` stores: its stack and the vectors.
   [[nodiscard]] std::int64_t elements(int rank) const;
+  // Of these, what is trained.
+  [[nodiscard]] std::int64_t trained_elements(int rank) const;
 
  private:
   template <typename RowsOf>
