@@ -8,6 +8,7 @@ import argparse
 import array
 import json
 import pathlib
+import secrets
 import struct
 import subprocess
 import sys
@@ -55,7 +56,18 @@ shape = [clips, 3, options.frames, height, width]
 header = json.dumps({"latents": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4 * len(numbers)]}}).encode()
 header += b" " * (-len(header) % 8)
 options.out.parent.mkdir(parents=True, exist_ok=True)
-partial = options.out.with_name(options.out.name + ".partial")
-partial.write_bytes(struct.pack("<Q", len(header)) + header + numbers.tobytes())
-partial.replace(options.out)
+content = struct.pack("<Q", len(header)) + header + numbers.tobytes()
+while True:  # whole or not at all, beside it under a name that nobody has
+    partial = options.out.with_name(f"{options.out.name}.{secrets.token_hex(4)}.partial")
+    try:
+        file = open(partial, "xb")
+        break
+    except FileExistsError:
+        continue
+try:
+    with file:
+        file.write(content)
+    partial.replace(options.out)
+finally:
+    partial.unlink(missing_ok=True)
 print(f"{options.out}: {clips} clips of {options.frames} frames, {width} x {height}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import array
 import hashlib
 import os
+import secrets
 import struct
 from pathlib import Path
 from typing import IO, Any
@@ -34,18 +35,36 @@ def beside(prefix: Path, ending: str) -> Path:
     return prefix.with_name(prefix.name + ending)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Writes a file so that it is there whole, or not at all, also when power fails."""
-    with open(beside(path, PARTIAL), "wb") as file:
-        file.write(content)
-        settle(file, path)
+def new_file(path: Path) -> IO[bytes]:
+    """A file beside `path` of a name that nobody has, so that nobody's file is written over; to settle or to discard."""
+    while True:
+        try:
+            return open(beside(path, f".{secrets.token_hex(4)}{PARTIAL}"), "xb")
+        except FileExistsError:
+            continue
 
 
 def settle(file: IO[bytes], path: Path) -> None:
-    """Gives a partial file, now complete, its name."""
+    """Gives a new file, now complete, its name."""
     file.flush()
     os.fsync(file.fileno())
-    os.replace(beside(path, PARTIAL), path)
+    os.replace(file.name, path)
+
+
+def discard(file: IO[bytes]) -> None:
+    """Removes a new file, unless it has got its name."""
+    file.close()
+    Path(file.name).unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes a file so that it is there whole, or not at all, also when power fails."""
+    file = new_file(path)
+    try:
+        file.write(content)
+        settle(file, path)
+    finally:
+        discard(file)
 
 
 class PairWriter:
@@ -53,7 +72,7 @@ class PairWriter:
 
     def __init__(self, prefix: Path, dtype: str) -> None:
         self.prefix, self.dtype = prefix, np.dtype(dtype)
-        self._bin = open(beside(prefix, ".bin" + PARTIAL), "wb")
+        self._bin = new_file(beside(prefix, ".bin"))
         self._hash = hashlib.sha256()
         self._lengths = array.array("i")
 
@@ -77,8 +96,7 @@ class PairWriter:
         return self._hash.hexdigest()
 
     def discard(self) -> None:
-        self._bin.close()
-        beside(self.prefix, ".bin" + PARTIAL).unlink(missing_ok=True)
+        discard(self._bin)
 
 
 class Pair:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .container import PARTIAL, beside, settle
+from .container import beside, discard, new_file, settle
 from .corpus import IGNORED, Corpus, keeps_labels, largest_id, opened_corpus
 from .document import Document, expect_ids
 from .folder import Prepared, ShardWriter, write_head
@@ -114,17 +114,16 @@ def write_folder(documents: Iterator[Document], corpora: list[Corpus], vocab_siz
 
 
 def write_jsonl(documents: Iterator[Document], out: Path) -> None:
-    partial = beside(out, PARTIAL)
+    file = new_file(out)
     try:
-        with open(partial, "wb") as file:
-            for document in documents:
-                row = {"tokens": document.ids.tolist()}
-                if document.mask is not None and not document.mask.all():
-                    row["labels"] = np.where(document.mask, document.ids, IGNORED).tolist()
-                file.write(json.dumps(row).encode() + b"\n")
-            settle(file, out)
+        for document in documents:
+            row = {"tokens": document.ids.tolist()}
+            if document.mask is not None and not document.mask.all():
+                row["labels"] = np.where(document.mask, document.ids, IGNORED).tolist()
+            file.write(json.dumps(row).encode() + b"\n")
+        settle(file, out)
     finally:
-        partial.unlink(missing_ok=True)
+        discard(file)
 
 
 def write_pair(documents: Iterator[Document], vocab_size: int, out: Path, tally: Tally) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .container import PARTIAL, beside, settle
+from .container import discard, new_file, settle
 from .document import Document, Ids, Place
 from .refusal import refuse
 from .tally import Tally
@@ -76,22 +76,21 @@ class LlmC:
 
 def write_llmc(documents: Iterable[Document], kind: str, out: Path, tally: Tally) -> None:
     flavour, count = FLAVOURS[kind], 0
-    partial = beside(out, PARTIAL)
+    file = new_file(out)
     try:
-        with open(partial, "wb") as file:
-            file.write(bytes(HEADER * 4))
-            for document in documents:
-                ids = _delimited(document, flavour, tally)
-                count += len(ids)
-                if count >= 2**31:
-                    refuse(out, f"would have more than {2**31 - 1} tokens, which a file of llm.c cannot; convert fewer "
-                           "inputs to a file")
-                file.write(ids.astype(flavour.dtype).tobytes())
-            file.seek(0)
-            file.write(np.asarray([flavour.magic, flavour.version, count], "<i4").tobytes())
-            settle(file, out)
+        file.write(bytes(HEADER * 4))
+        for document in documents:
+            ids = _delimited(document, flavour, tally)
+            count += len(ids)
+            if count >= 2**31:
+                refuse(out, f"would have more than {2**31 - 1} tokens, which a file of llm.c cannot; convert fewer inputs "
+                       "to a file")
+            file.write(ids.astype(flavour.dtype).tobytes())
+        file.seek(0)
+        file.write(np.asarray([flavour.magic, flavour.version, count], "<i4").tobytes())
+        settle(file, out)
     finally:
-        partial.unlink(missing_ok=True)
+        discard(file)
 
 
 def _delimited(document: Document, flavour: Flavour, tally: Tally) -> Ids:

@@ -6,7 +6,7 @@ import struct
 import unittest
 
 import numpy as np
-from paradyse.data.container import Pair, PairWriter
+from paradyse.data.container import Pair, PairWriter, replace_file
 from paradyse.data.document import Place, document_of, dtype_for, expect_ids, one_bos
 from paradyse.data.folder import Prepared, Shard, ShardWriter, write_head
 from support import FolderTest, document, raw_pair
@@ -27,6 +27,17 @@ class ContainerTest(FolderTest):
         self.assertEqual((self.folder / "a.b.idx").read_bytes(), expected)
         self.assertEqual((self.folder / "a.b.bin").read_bytes(), struct.pack("<6H", 1, 2, 3, 70, 65499, 0))
         self.assertEqual(raw_pair(prefix), [[1, 2, 3], [70], [65499, 0]])
+
+    # And of ours none is left, written to its end or not.
+    def test_partial_files_of_a_user_stay(self):
+        mine = {name: b"a download" for name in ("a.bin.partial", "a.idx.partial", "a.json.partial")}
+        for name, content in mine.items():
+            (self.folder / name).write_bytes(content)
+        self.pair("a", [[1, 2]])
+        replace_file(self.folder / "a.json", b"{}")
+        PairWriter(self.folder / "b", "uint16").discard()
+        self.assertEqual({name: (self.folder / name).read_bytes() for name in mine}, mine)
+        self.assertEqual({file.name for file in self.folder.iterdir()} - set(mine), {"a.bin", "a.idx", "a.json"})
 
     def test_random_pairs_come_back(self):
         for seed in range(20):
