@@ -31,10 +31,12 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (
-    BertConfig, BertForMaskedLM, BertForPreTraining, DistilBertConfig, DistilBertForMaskedLM, GPT2Config, GPT2LMHeadModel,
-    GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config,
+    BertConfig, BertForMaskedLM, BertForPreTraining, DistilBertConfig, DistilBertForMaskedLM, Gemma2Config,
+    Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config,
     Olmo2ForCausalLM, OPTConfig, OPTForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
     Qwen3ForCausalLM, RobertaConfig, RobertaForMaskedLM, modeling_rope_utils)
+from transformers.models.gemma2 import modeling_gemma2
+from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
@@ -57,6 +59,8 @@ ARCHITECTURES = {
     "neox": (GPTNeoXConfig, GPTNeoXForCausalLM),
     "roberta": (RobertaConfig, RobertaForMaskedLM),
     "distilbert": (DistilBertConfig, DistilBertForMaskedLM),
+    "gemma2": (Gemma2Config, Gemma2ForCausalLM),
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
 }
 # Names of tensors in files that differ from those of parameters.
 STORED = {"neox": {"lm_head.weight": "embed_out.weight"}}
@@ -130,6 +134,24 @@ MODELS = {
     ),
     "mistral": (  # a window that no document leaves
         14, LENGTHS, dict(**SMALL, rope_theta=500.0, sliding_window=40)),
+    "mistral_window": (  # a window that two documents leave
+        22, LENGTHS, dict(**SMALL, rope_theta=500.0, sliding_window=5)),
+    "qwen2_window": (  # one layer attends to all tokens, two have a window
+        23, LENGTHS,
+        dict(**SMALL | dict(num_hidden_layers=3), rope_theta=500.0, use_sliding_window=True, sliding_window=7,
+             max_window_layers=1)),
+    "gemma2": (  # caps that matter, heads of their own width and root, a window in the first and third layer
+        24, LENGTHS,
+        dict(**SMALL | dict(num_hidden_layers=3), rope_theta=500.0, head_dim=6, query_pre_attn_scalar=9,
+             sliding_window=6, attn_logit_softcapping=2.0, final_logit_softcapping=1.5, rms_norm_eps=1e-3)),
+    "gemma3": (  # a base of their own for layers with a window; stretched in those without
+        25, LENGTHS,
+        dict(**SMALL | dict(num_hidden_layers=4), head_dim=6, query_pre_attn_scalar=7, sliding_window=4,
+             max_position_embeddings=64, rms_norm_eps=1e-3,
+             layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+             rope_parameters=dict(
+                 full_attention=dict(rope_type="linear", factor=3.0, rope_theta=500.0),
+                 sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
     "olmo2": (  # norms of all queries and keys of a token, and of what is added; biases
         16, LENGTHS,
         dict(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, intermediate_size=20, vocab_size=23,
@@ -186,12 +208,13 @@ def in_float64(module, function, times):
 def patch_transformers():
     for module, name in [
             (modeling_llama, "Llama"), (modeling_mistral, "Mistral"), (modeling_qwen2, "Qwen2"), (modeling_qwen3, "Qwen3"),
-            (modeling_olmo2, "Olmo2"), (modeling_phi3, "Phi3"), (modeling_gpt_neox, "GPTNeoX")]:
+            (modeling_olmo2, "Olmo2"), (modeling_phi3, "Phi3"), (modeling_gpt_neox, "GPTNeoX"),
+            (modeling_gemma2, "Gemma2"), (modeling_gemma3, "Gemma3")]:
         rotary = getattr(module, name + "RotaryEmbedding")
         rotary.compute_default_rope_parameters = in_float64(module, rotary.compute_default_rope_parameters, 1)
         rotary.forward = in_float64(module, rotary.forward, 2)
         if norm := getattr(module, name + "RMSNorm", None):  # others have torch's LayerNorm, in their own type
-            norm.forward = in_float64(module, norm.forward, 1)
+            norm.forward = in_float64(module, norm.forward, 2 if name.startswith("Gemma") else 1)
         module.eager_attention_forward = in_float64(module, module.eager_attention_forward, 1)
     modeling_opt.eager_attention_forward = in_float64(
         modeling_opt, modeling_opt.eager_attention_forward, 1)
@@ -224,8 +247,8 @@ def weights_of(name, config, seed):
         normal = random.standard_normal(tuple(parameter.shape))
         if parameter_name.endswith("bias"):
             value = 0.3 * normal
-        elif parameter.dim() == 1:
-            value = 1.0 + 0.3 * normal  # of a norm
+        elif parameter.dim() == 1:  # of a norm
+            value = (0.0 if name.startswith("gemma") else 1.0) + 0.3 * normal
         elif re.search("embed|wte|wpe", parameter_name):
             value = (0.4 if config.tie_word_embeddings else 1.0) * normal
         else:

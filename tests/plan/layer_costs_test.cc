@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -162,6 +164,40 @@ TEST(LayerCosts, AreTheClosedFormsOfTheParts) {
       }
       const double wall = costs.layer(choice, length).wall;  // four ranks on two cores
       EXPECT_NEAR(wall, sum / 2, (length % 64 == 0 ? 1e-12 : 0.03) * sum / 2)
+          << name(choice) << " " << length;
+    }
+  }
+}
+
+// Layers that differ in a window: one costs what the kinds do, by how many layers have which, and
+// holds what the fullest does; the windowed one computes less, and rings send less of it.
+TEST(LayerCosts, OfLayersThatDifferAreTheirMean) {
+  const Correction none;
+  const auto of = [](std::int64_t window, std::vector<bool> windowed) {
+    TextShape shape = model();
+    shape.architecture = "mistral";
+    shape.window = window;
+    shape.windowed = std::move(windowed);
+    PlanningTask t = task(4);
+    t.model = shape;
+    return t;
+  };
+  const PlanningTask mixed = of(256, {true, true, false});
+  const PlanningTask narrow = of(256, {});
+  const PlanningTask wide = of(0, {});
+  LayerCosts costs(mixed, 4, 4, none);
+  LayerCosts of_narrow(narrow, 4, 4, none);
+  LayerCosts of_wide(wide, 4, 4, none);
+  ASSERT_FALSE(costs.uniform().empty());
+  for (const std::int64_t length : {128, 4096}) {  // rungs of the ladder
+    for (const LayerChoice& choice : costs.uniform()) {
+      const PartCost a = of_narrow.layer(choice, length);
+      const PartCost b = of_wide.layer(choice, length);
+      const PartCost mean = costs.layer(choice, length);
+      EXPECT_NEAR(mean.wall, (2 * a.wall + b.wall) / 3, 1e-12 * b.wall) << name(choice);
+      EXPECT_EQ(mean.saved_bytes, std::max(a.saved_bytes, b.saved_bytes)) << name(choice);
+      // AllGatherKV gathers less at once: nobody sees what comes behind its queries
+      EXPECT_LE(a.wall, b.wall * (length > 256 ? 0.999 : 1 + 1e-12))
           << name(choice) << " " << length;
     }
   }

@@ -333,7 +333,7 @@ TEST(TextShape, ARefusedFamilyNamesTheNearest) {
   const auto nearest = [](const char* type, const char* name, const char* why) {
     expect_refused(with("model_type", type), type, std::string("nearest that is: \"") + name, why);
   };
-  nearest("gemma2", "llama", "1 + weight");
+  nearest("gemma", "gemma2", "of what its parts add");
   nearest("mixtral", "mistral", "experts");
   nearest("phi3_v", "phi3", "more than text");
   nearest("phi", "llama", "are parallel");
@@ -345,7 +345,7 @@ TEST(TextShape, ARefusedFamilyNamesTheNearest) {
   nearest("gpt_neo", "gpt2", "window");
 }
 
-TEST(TextShape, WindowsAreFineForDocumentsWithinThem) {
+TEST(TextShape, ReadsWindows) {
   json mistral = small_config();
   mistral["model_type"] = "mistral";
   // As transformers has it: a window of 4096 where none is said, none where null is.
@@ -358,12 +358,14 @@ TEST(TextShape, WindowsAreFineForDocumentsWithinThem) {
   mistral["sliding_window"] = 64;
   const TextShape windowed = read(mistral);
   EXPECT_EQ(windowed.window, 64);
-  EXPECT_TRUE(length_limit(windowed).allows(64));
-  EXPECT_FALSE(length_limit(windowed).allows(65));
-  EXPECT_THAT(length_limit(windowed).why, HasSubstr("64"));
-  EXPECT_EQ(text_model(windowed).limits.longest.tokens, 64);
+  EXPECT_EQ(windowed.window_of(0), 64);
+  EXPECT_TRUE(length_limit(windowed).allows(65));
+  EXPECT_EQ(text_model(windowed).part("attention")->shape.window, 64);
   EXPECT_EQ(read(config_of(windowed)), windowed);
-  EXPECT_EQ(fingerprint(none), fingerprint(windowed));  // of documents within it
+  EXPECT_NE(fingerprint(none), fingerprint(windowed));
+  mistral["layer_types"] = {"full_attention", "sliding_attention"};
+  expect_refused(mistral, "layer_types", "in all layers");
+  mistral.erase("layer_types");
 
   // Eight heads of keys and values where the file does not say, as many as queries where null.
   json eight = mistral;
@@ -380,14 +382,91 @@ TEST(TextShape, WindowsAreFineForDocumentsWithinThem) {
   qwen["use_sliding_window"] = true;
   EXPECT_EQ(read(qwen).window, 0);  // of layers behind the 28th
   qwen["max_window_layers"] = 1;
-  EXPECT_EQ(read(qwen).window, 64);
+  const TextShape last = read(qwen);
+  EXPECT_EQ(last.window, 64);
+  EXPECT_EQ(last.window_of(0), 0);
+  EXPECT_EQ(last.window_of(1), 64);
+  EXPECT_EQ(read(config_of(last)), last);
+  const Model model = text_model(last);  // two kinds of attention of one name, one of MLPs
+  EXPECT_EQ(model.stacks().size(), 2);
+  EXPECT_EQ(model.period(), 2);
+  EXPECT_EQ(model.parts[1].part->name, model.parts[3].part->name);
+  EXPECT_EQ(model.parts[1].part->shape.window, 0);
+  EXPECT_EQ(model.parts[3].part->shape.window, 64);
+  EXPECT_EQ(model.parts[2].part, model.parts[4].part);
+  EXPECT_EQ(with_layers(model, 3).parts[5].part->shape.window, 0);  // over and over
   qwen["layer_types"] = {"full_attention", "full_attention"};
   EXPECT_EQ(read(qwen).window, 0);
   qwen["layer_types"] = {"full_attention", "sliding_attention"};
-  EXPECT_EQ(read(qwen).window, 64);
+  EXPECT_EQ(read(qwen), last);
   qwen["layer_types"] = {"full_attention", "chunked_attention"};
   expect_refused(qwen, "layer_types", "each of the 2 layers");
-  EXPECT_EQ(read(with("sliding_window", 4096)).window, 4096);
+  expect_refused(with("sliding_window", 4096), "sliding_window", "no windows");
+}
+
+TEST(TextShape, ReadsGemma) {
+  json gemma = small_config();
+  gemma["model_type"] = "gemma2";
+  gemma["num_hidden_layers"] = 3;
+  gemma["num_key_value_heads"] = 1;
+  gemma["head_dim"] = 8;
+  const TextShape two = read(gemma);
+  EXPECT_TRUE(two.sandwich_norm && two.scaled_embedding && two.tied && two.gated());
+  EXPECT_EQ(two.norm_offset, 1);
+  EXPECT_EQ(two.score_cap, 50);
+  EXPECT_EQ(two.logit_cap, 30);
+  EXPECT_EQ(two.score_root, 256);
+  EXPECT_EQ(two.padding_id, 0);
+  EXPECT_EQ(
+      (std::vector{two.window_of(0), two.window_of(1), two.window_of(2)}),
+      (std::vector<std::int64_t>{4096, 0, 4096}));
+  EXPECT_EQ(read(config_of(two)), two);
+  gemma["attn_logit_softcapping"] = nullptr;  // none, other than left out
+  gemma["query_pre_attn_scalar"] = read(gemma).head_dim;
+  const TextShape plain = read(gemma);
+  EXPECT_EQ(plain.score_cap, 0);
+  EXPECT_EQ(plain.score_root, 0);
+  EXPECT_EQ(read(config_of(plain)), plain);
+  const auto but = [](json config, const char* key, const json& value) {
+    config[key] = value;
+    return config;
+  };
+  expect_refused(but(gemma, "sliding_window", nullptr), "sliding_window", "number of tokens");
+  expect_refused(but(gemma, "use_bidirectional_attention", true), "both directions");
+  expect_refused(but(gemma, "hidden_activation", "silu"), "hidden_activation", "gelu_pytorch_tanh");
+  expect_refused(but(gemma, "rope_local_base_freq", 1e4), "\"rope_local_base_freq\" is not known");
+
+  json third = small_config();
+  third["model_type"] = "gemma3_text";
+  third["num_hidden_layers"] = 7;
+  third["num_key_value_heads"] = 1;
+  const TextShape three = read(third);
+  EXPECT_TRUE(three.qk_norm);
+  EXPECT_EQ(three.rope_theta, 1e6);
+  EXPECT_EQ(three.window_rope_theta, 1e4);
+  EXPECT_EQ(three.logit_cap, 0);
+  EXPECT_GT(three.window_of(4), 0);
+  EXPECT_EQ(three.window_of(5), 0);
+  EXPECT_EQ(rope_of(three, 4)->theta, 1e4);
+  EXPECT_EQ(rope_of(three, 5)->theta, 1e6);
+  EXPECT_EQ(read(config_of(three)), three);
+  EXPECT_EQ(text_model(three).period(), 6);
+  EXPECT_EQ(text_model(three).of_layers(1).layers, 1);
+  const json nested = {
+      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 500.0}}}};
+  const TextShape stretched = read(but(third, "rope_parameters", nested));
+  EXPECT_EQ(stretched.rope_scaling.factor, 8);
+  EXPECT_EQ(stretched.window_rope_theta, 500);
+  EXPECT_EQ(rope_of(stretched, 0)->scaling, RopeScaling());
+  EXPECT_EQ(read(config_of(stretched)), stretched);
+  json flat = third;
+  flat["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e4}};
+  expect_refused(flat, "rope_parameters", "full_attention and sliding_attention");
+  json local = but(third, "rope_parameters", nested);
+  local["rope_parameters"]["sliding_attention"]["rope_type"] = "linear";
+  expect_refused(local, "rope_parameters.sliding_attention: rope_type", "default");
+  expect_refused(but(third, "attn_logit_softcapping", 50.0), "attn_logit_softcapping");
 }
 
 TEST(TextShape, RefusesOtherMathematics) {
@@ -724,13 +803,13 @@ TEST(TextShape, ReadsRopeScaling) {
 // Ends of the scale: fast pairs keep their frequency, slow ones are divided by the factor.
 TEST(TextShape, RopeFrequencies) {
   TextShape shape = llama_7b();
-  const std::vector<double> plain = rope_frequencies(*rope_of(shape), shape.head_dim);
+  const std::vector<double> plain = rope_frequencies(*rope_of(shape, 0), shape.head_dim);
   ASSERT_EQ(plain.size(), 64);
   EXPECT_EQ(plain[0], 1.0);
   EXPECT_DOUBLE_EQ(plain[32], 0.01);
   for (const auto type : {RopeScaling::Type::llama3, RopeScaling::Type::yarn}) {
     shape.rope_scaling = {.type = type, .factor = 8.0, .original_positions = 8192};
-    const std::vector<double> scaled = rope_frequencies(*rope_of(shape), shape.head_dim);
+    const std::vector<double> scaled = rope_frequencies(*rope_of(shape, 0), shape.head_dim);
     EXPECT_EQ(scaled.front(), plain.front());
     EXPECT_DOUBLE_EQ(scaled.back(), plain.back() / 8);
     int between = 0;
@@ -742,7 +821,7 @@ TEST(TextShape, RopeFrequencies) {
     EXPECT_GT(between, 3);
   }
   shape.rope_scaling = {.type = RopeScaling::Type::linear, .factor = 2.0};
-  EXPECT_EQ(rope_frequencies(*rope_of(shape), shape.head_dim)[0], 0.5);
+  EXPECT_EQ(rope_frequencies(*rope_of(shape, 0), shape.head_dim)[0], 0.5);
 }
 
 TEST(TextShape, RefusesUnknownKeys) {

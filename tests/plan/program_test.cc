@@ -957,12 +957,117 @@ TEST(AttentionBlocks, CountPairsAsOneByOne) {
             pairs += j <= i + diagonal ? 1 : 0;
           }
         }
-        const AttentionBlock block{{0, queries}, {0, keys}, diagonal};
+        AttentionBlock block{{0, queries}, {0, keys}, diagonal};
         EXPECT_EQ(block.pairs(true), pairs) << queries << " " << keys << " " << diagonal;
         EXPECT_EQ(block.pairs(false), queries * keys);
+        for (block.window = 1; block.window <= 7; ++block.window) {
+          std::int64_t seen = 0;
+          for (std::int64_t i = 0; i < queries; ++i) {
+            for (std::int64_t j = 0; j < keys; ++j) {
+              seen += j <= i + diagonal && j > i + diagonal - block.window ? 1 : 0;
+            }
+          }
+          EXPECT_EQ(block.pairs(true), seen) << diagonal << " window " << block.window;
+        }
       }
     }
   }
+}
+
+// Every pair of a query and a key that it sees is in one block of one rank, under every strategy;
+// what a ring passes on, or a rank gathers, is what some query sees.
+TEST(AttentionBlocks, CoverWindowsOnce) {
+  TextShape m = gqa();
+  const std::vector<std::int64_t> lengths = {1, 0, 23, 2, 9};
+  for (const std::int64_t window : {1, 2, 5, 9, 22, 40}) {
+    m.window = window;
+    std::int64_t pairs = 0;
+    for (const std::int64_t n : lengths) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        pairs += std::min(i + 1, window);
+      }
+    }
+    for (const int p : {1, 2, 3, 4, 6}) {
+      const Group group = task(m, lengths, p, p);
+      for (const Strategy& strategy : strategies("attention")) {
+        if (strategy.one_rank && p > 1) {
+          continue;
+        }
+        SCOPED_TRACE(testing::Message() << strategy.name << " on " << p << ", window " << window);
+        const Program program = attention_program(strategy.name, group, Recompute::none);
+        std::int64_t counted = 0;
+        for (const Op& op : program.ops) {
+          if (!traits(op.kind).core) {
+            continue;
+          }
+          const bool ring = traits(op.kind).rings > 0;
+          for (int r = 0; r < p; ++r) {
+            const std::int64_t heads = op.heads[static_cast<std::size_t>(r)].query.size();
+            for (int hop = 0; hop < (ring ? ring_size(program, op) : 1); ++hop) {
+              const auto blocks =
+                  ring ? ring_blocks(program, op, r, hop) : attention_blocks(program, op, r);
+              const std::int64_t rows = ring ? ring_rows(program, op, r, hop)
+                                             : local_extent(program, keys_of(op), seat(r)).rows;
+              for (const AttentionBlock& block : blocks) {
+                counted += heads * block.pairs(true);
+                EXPECT_LE(block.keys.end, rows);
+              }
+            }
+          }
+        }
+        EXPECT_EQ(counted, m.heads * pairs);
+      }
+    }
+  }
+}
+
+// A document of 64 tokens on 4 ranks, 8 pieces of 8: rank r has pieces r and 7 - r.  Of a window of
+// 3 the last two keys of a piece are seen by the one behind it; both go round until that has them.
+TEST(ClosedForm, RingsPassWhatWindowsSee) {
+  TextShape m = gqa();
+  const std::int64_t row = 2 * m.kv_heads * m.head_dim;  // keys and values of a token
+  const auto ring = [&](std::int64_t window, const char* name, int rank, Phase phase) {
+    m.window = window;
+    const Program program = attention_program(name, task(m, {64}, 4, 4), Recompute::none);
+    std::int64_t elements = 0;
+    for (const Op& op : program.ops) {
+      if (traits(op.kind).rings > 0) {
+        elements += traffic({program, op, seat(rank), phase, kElements}).bytes;
+      }
+    }
+    return elements;
+  };
+  for (const char* name : {"MegatronCZ", "METP", "ColossalZ"}) {
+    SCOPED_TRACE(name);
+    for (int r = 0; r < 4; ++r) {
+      EXPECT_EQ(ring(0, name, r, Phase::forward), 3 * 16 * row);
+      EXPECT_EQ(ring(1, name, r, Phase::forward), 0);  // each query sees itself
+      EXPECT_EQ(ring(1, name, r, Phase::adjoint), 0);
+    }
+    // Piece 0 is seen by rank 1, of piece 7 nobody sees any; piece 3 by rank 3 itself, piece 4 by
+    // rank 2; all others go to the next rank and to the one before, so all the way round.
+    const auto sent = [&](int rank, Phase phase) { return ring(3, name, rank, phase); };
+    EXPECT_EQ(sent(0, Phase::forward), (2 + 2 + 4) * row);  // own, of rank 3, of rank 2
+    EXPECT_EQ(sent(1, Phase::forward), (4 + 2) * row);      // own, of rank 0: no hop; of rank 3
+    EXPECT_EQ(sent(2, Phase::forward), (4 + 4) * row);      // own, of rank 1
+    EXPECT_EQ(sent(3, Phase::forward), (2 + 4 + 4) * row);  // own, of ranks 2 and 1
+    // The sums go all the way home.
+    EXPECT_EQ(sent(0, Phase::adjoint) - sent(0, Phase::forward), (2 + 4 + 4) * row);
+    EXPECT_EQ(sent(1, Phase::adjoint) - sent(1, Phase::forward), (2 + 2 + 4) * row);
+  }
+  // A rank gathers what its queries see beside its own: two keys before each of its pieces.
+  m.window = 3;
+  const Program gathers = attention_program("AllGatherKV", task(m, {64}, 4, 4), Recompute::none);
+  m.window = 0;
+  const Program all = attention_program("AllGatherKV", task(m, {64}, 4, 4), Recompute::none);
+  std::int64_t windowed = 0;
+  std::int64_t whole = 0;
+  for (int r = 0; r < 4; ++r) {
+    windowed += volume(gathers, seat(r)).forward;
+    whole += volume(all, seat(r)).forward;
+  }
+  // pieces 1 to 7, but for piece 4, whose keys before it are its rank's own
+  EXPECT_EQ(whole - windowed, 4 * 3 * 16 * row - 6 * 2 * row);
 }
 
 // --- the order of weight collectives -------------------------------------------------------------

@@ -49,6 +49,37 @@ constexpr const char* kOlmo2 = R"({"architectures": ["Olmo2ForCausalLM"], "atten
   "rope_theta": 500000, "tie_word_embeddings": false, "torch_dtype": "float32",
   "transformers_version": "4.47.0", "use_cache": false, "vocab_size": 100352})";
 
+constexpr const char* kMistral7B01 = R"({"architectures": ["MistralForCausalLM"],
+  "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+  "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 32768,
+  "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 32,
+  "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.34.0.dev0",
+  "use_cache": true, "vocab_size": 32000})";
+
+constexpr const char* kGemma2 = R"({"architectures": ["Gemma2ForCausalLM"],
+  "attention_bias": false, "attention_dropout": 0.0, "attn_logit_softcapping": 50.0,
+  "bos_token_id": 2, "cache_implementation": "hybrid", "eos_token_id": 1,
+  "final_logit_softcapping": 30.0, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh",
+  "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2304, "initializer_range": 0.02,
+  "intermediate_size": 9216, "max_position_embeddings": 8192, "model_type": "gemma2",
+  "num_attention_heads": 8, "num_hidden_layers": 26, "num_key_value_heads": 4, "pad_token_id": 0,
+  "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+  "sliding_window": 4096, "torch_dtype": "float32", "transformers_version": "4.42.4",
+  "use_cache": true, "vocab_size": 256000})";
+
+constexpr const char* kGemma3 = R"({"architectures": ["Gemma3ForCausalLM"],
+  "attention_bias": false, "attention_dropout": 0.0, "attn_logit_softcapping": null,
+  "bos_token_id": 2, "cache_implementation": "hybrid", "eos_token_id": [1, 106],
+  "final_logit_softcapping": null, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+  "hidden_size": 1152, "initializer_range": 0.02, "intermediate_size": 6912,
+  "max_position_embeddings": 32768, "model_type": "gemma3_text", "num_attention_heads": 4,
+  "num_hidden_layers": 26, "num_key_value_heads": 1, "pad_token_id": 0,
+  "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000,
+  "rope_scaling": null, "rope_theta": 1000000, "sliding_window": 512, "sliding_window_pattern": 6,
+  "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0", "use_cache": true,
+  "vocab_size": 262144})";
+
 constexpr const char* kPythia = R"({"architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0,
   "eos_token_id": 0, "hidden_act": "gelu", "hidden_size": 2048, "initializer_range": 0.02,
   "intermediate_size": 8192, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048,
@@ -78,11 +109,23 @@ TEST(PublishedConfigs, AreReadWhole) {
   EXPECT_EQ(read(kPythia).parameters(), 1414647808);
   EXPECT_EQ(read(kRoberta).parameters(), 124697433);
   EXPECT_EQ(read(kDistilbert).parameters(), 66985530);
+  EXPECT_EQ(read(kMistral7B01).parameters(), 7241732096);
+  EXPECT_EQ(read(kGemma2).parameters(), 2614341888);
+  EXPECT_EQ(read(kGemma3).parameters(), 999885952);
 }
 
 TEST(PublishedConfigs, SayTheMathematics) {
   EXPECT_EQ(read(kMistral7B).window, 0);
-  EXPECT_EQ(length_limit(read(kPhi3Mini4k)).tokens, 2047);
+  EXPECT_EQ(read(kPhi3Mini4k).window, 2047);
+  EXPECT_EQ(read(kMistral7B01).window_of(31), 4096);
+  const TextShape gemma2 = read(kGemma2);
+  EXPECT_EQ(gemma2.window_of(0), 4096);
+  EXPECT_EQ(gemma2.window_of(25), 0);
+  EXPECT_EQ(gemma2.score_root, 0);  // that of the head's width
+  const TextShape gemma3 = read(kGemma3);
+  EXPECT_EQ(gemma3.window_of(4), 512);
+  EXPECT_EQ(gemma3.window_of(5), 0);
+  EXPECT_EQ(gemma3.window_of(25), 512);
   EXPECT_EQ(read(kPhi3Mini4k).turned, 0);
   const TextShape olmo2 = read(kOlmo2);
   EXPECT_TRUE(olmo2.added_norm && olmo2.qk_norm && olmo2.qk_norm_wide && !olmo2.post_norm);
@@ -131,7 +174,9 @@ TEST(PublishedConfigs, AreRefusedForWhatIsNotThere) {
   expect_refused(kRoberta, "max_position_embeddings", 2, "more than pad_token_id + 1 = 2");
   expect_refused(kRoberta, "is_decoder", true, "false");
   expect_refused(kDistilbert, "sinusoidal_pos_embds", true, "not learned");
-  expect_refused(kMistral7B, "model_type", "gemma2", "1 + weight");
+  expect_refused(kGemma2, "model_type", "gemma", "\"gemma2\"");
+  expect_refused(kGemma3, "model_type", "gemma3", "\"gemma3_text\"");
+  expect_refused(kGemma3, "attn_logit_softcapping", 50.0, "caps no scores");
   expect_refused(kRoberta, "model_type", "modernbert", "windows");
 }
 

@@ -51,6 +51,7 @@ TEST(Adjoint, Norm) {
   for (const bool accumulate : {false, true}) {
     AdjointCase c{.name = "norm", .program = one_op(one_rank({5})), .model = test::llama({})};
     c.model.norm_eps = 0.1;  // large enough to matter
+    c.model.norm_offset = accumulate ? 1 : 0;
     const ValueId x = add_value(c.program, "x", matrix("tokens", {5, 7}));
     const ValueId y = add_value(c.program, "y", matrix("tokens", {5, 7}));
     add_ops(c.program, {op_of(OpKind::norm, {x}, {y}, {x})});
@@ -130,6 +131,7 @@ TEST(Adjoint, QkNorm) {
   for (const int p : {1, 2, 3}) {
     TextShape model = test::llama({.heads = 3, .kv_heads = 1, .head_dim = 4});
     model.norm_eps = 0.1;
+    model.norm_offset = p - 1;
     AdjointCase c{.name = "qk_norm", .program = one_op(packed({3, 2}, p, true), 4), .model = model};
     const std::vector<Heads> heads = own_heads(Model(model).typical_part(), p);
     Cuts columns;
@@ -413,14 +415,17 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
 }
 
 TEST(Adjoint, Swiglu) {
-  AdjointCase c{.name = "swiglu", .program = one_op(one_rank({4})), .model = test::llama({})};
-  const ValueId h = add_value(c.program, "h", matrix("tokens", {4, 10}));
-  const ValueId a = add_value(c.program, "a", matrix("tokens", {4, 5}));
-  add_ops(c.program, {op_of(OpKind::swiglu, {h}, {a}, {h})});
-  c.local = [=](int) { return Local{.inputs = {{h, 3 * numbers({4, 10}, 1)}}}; };
-  c.outputs = {a};
-  c.inputs = {h};
-  expect_adjoint(c, 1);
+  for (const Activation function : {Activation::swiglu, Activation::geglu}) {
+    AdjointCase c{.name = "swiglu", .program = one_op(one_rank({4})), .model = test::llama({})};
+    c.model.activation = function;
+    const ValueId h = add_value(c.program, "h", matrix("tokens", {4, 10}));
+    const ValueId a = add_value(c.program, "a", matrix("tokens", {4, 5}));
+    add_ops(c.program, {op_of(OpKind::swiglu, {h}, {a}, {h})});
+    c.local = [=](int) { return Local{.inputs = {{h, 3 * numbers({4, 10}, 1)}}}; };
+    c.outputs = {a};
+    c.inputs = {h};
+    expect_adjoint(c, 1);
+  }
 }
 
 TEST(Adjoint, ActivationFunctions) {
@@ -505,6 +510,7 @@ TEST(Adjoint, Embed) {
           .name = "embed, vocabulary " + std::to_string(vocab),
           .program = one_op(packed({6, 1, 8}, p, true)),
           .model = test::llama({})};
+      c.model.scaled_embedding = p > 1;
       const Layout tokens = matrix("tokens", {15, 3}, c.program.documents.cuts);
       const ValueId x = add_value(c.program, "x", tokens);
       Op embed = op_of(OpKind::embed, {}, {x});
@@ -613,6 +619,7 @@ TEST(Adjoint, CrossEntropyWithBias) {
           .program = one_op(packed({9, 5}, p, false)),
           .model = test::llama({}),
           .loss_scale = 0.37};
+      c.model.logit_cap = p == 1 ? 2.5 : 0;
       const Layout tokens = matrix("tokens", {14, 3}, c.program.documents.cuts);
       const ValueId x = add_value(c.program, "xn", tokens);
       const ValueId d = add_value(c.program, "d", tokens);
@@ -657,6 +664,7 @@ TEST(Adjoint, CrossEntropy) {
           .program = one_op(packed(size.lengths, p, true)),
           .model = test::llama({}),
           .loss_scale = 0.37};
+      c.model.logit_cap = p == 2 ? 1.5 : 0;
       const std::int64_t T = c.program.documents.tokens();
       const Layout tokens = matrix("tokens", {T, size.hidden}, c.program.documents.cuts);
       const ValueId x = add_value(c.program, "xn", tokens);
@@ -888,7 +896,7 @@ TEST(Kernels, RotationsAreInverseAndKeepLengths) {
   const std::int64_t rows = 5;
   for (const Width& width : kWidths) {
     const at::Tensor x = numbers({rows, 40}, 1).to(width.type).to(at::kDouble);
-    const RopeTable table = rope_table(*rope_of(model), 8, 16001, at::kDouble);
+    const RopeTable table = rope_table(*rope_of(model, 0), 8, 16001, at::kDouble);
     const at::Tensor turned = x.clone();
     kernels::rotate(turned, {3, 8, table.cosines, table.sines, positions});
     EXPECT_TRUE(at::equal(turned.narrow(1, 24, 16), x.narrow(1, 24, 16)));  // only 3 of 5 heads
@@ -905,7 +913,7 @@ TEST(Kernels, RotationsAreInverseAndKeepLengths) {
             turned[r][12 + i].item<double>(), b * std::cos(angle) + a * std::sin(angle), 1e-10);
       }
     }
-    const RopeTable narrow_table = rope_table(*rope_of(model), 8, 16001, width.statistic);
+    const RopeTable narrow_table = rope_table(*rope_of(model, 0), 8, 16001, width.statistic);
     const at::Tensor narrow = x.to(width.type).clone();
     kernels::rotate(narrow, {3, 8, narrow_table.cosines, narrow_table.sines, positions});
     EXPECT_LT(worst(narrow, turned), width.tolerance);

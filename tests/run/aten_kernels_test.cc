@@ -323,7 +323,8 @@ void expect_same_attention(
     bool causal,
     int pieces,
     at::ScalarType type,
-    double size = 1) {
+    double size = 1,
+    double cap = 0) {
   const std::int64_t queries = block.queries.end;
   const std::int64_t keys = block.keys.end;
   const at::ScalarType sums = sums_of(type);
@@ -351,11 +352,13 @@ void expect_same_attention(
                       .block =
                           {block.queries,
                            {block.keys.begin + part.begin, block.keys.begin + part.end},
-                           block.diagonal - part.begin},
+                           block.diagonal - part.begin,
+                           block.window},
                       .heads = heads,
                       .head_dim = D,
                       .scale = 1 / std::sqrt(static_cast<double>(D)),
-                      .causal = causal},
+                      .causal = causal,
+                      .cap = cap},
                   part.begin > 0);
             }
           }
@@ -387,6 +390,18 @@ TEST(AtenAttention, WholeCausalAndOffTheDiagonal) {
     // rows that see nothing: o = 0 and l = -inf
     for (const std::int64_t diagonal : {-200, -70, -64, -1, 0, 3, 65, 200}) {
       expect_same_attention({{5, 75}, {9, 110}, diagonal}, 2, 5, true, 1, type);
+    }
+  }
+}
+
+TEST(AtenAttention, WindowsAndCaps) {
+  for (const at::ScalarType type : kTypes) {
+    for (const std::int64_t window : {1, 6, 64, 300}) {
+      expect_same_attention({{0, 533}, {0, 533}, 0, window}, 1, 5, true, 1, type);
+      for (const int pieces : {1, 3}) {
+        // the last queries see nothing of a narrow one
+        expect_same_attention({{5, 75}, {9, 110}, 60, window}, 2, 5, true, pieces, type, 1, 2.5);
+      }
     }
   }
 }
@@ -456,6 +471,18 @@ TEST(Packs, HoldNeighboursThatTheKernelTakes) {
           "tiles causal",
           "tiles whole",
           "plain causal"));
+  // a window is a call's own, and no matter where all is seen; it has to end with the last key
+  const AttentionBlock narrow{{0, 4}, {0, 4}, 0, 2};
+  const AttentionBlock as_narrow{{4, 9}, {4, 11}, 2, 2};
+  const AttentionBlock wider{{9, 14}, {11, 16}, 0, 3};
+  const AttentionBlock shifted{{14, 18}, {16, 19}, 2, 2};
+  const std::vector<AttentionBlock> windows = {narrow, as_narrow, wider, shifted};
+  const std::vector<aten::Pack> windowed = aten::packs(windows, true, 1);
+  ASSERT_EQ(windowed.size(), 3);
+  EXPECT_EQ(windowed[0].blocks.size(), 2);
+  EXPECT_TRUE(windowed[0].plain && windowed[1].plain && !windowed[2].plain);
+  EXPECT_EQ(windowed[0].window, 2);
+  EXPECT_EQ(windowed[1].window, 3);
   // seen by all: nothing is causal there
   EXPECT_EQ(aten::packs(three, false).size(), 1);
 }

@@ -40,6 +40,9 @@ const char* const kGolden[] = {
     "hf_neox_sequential",
     "hf_roberta",
     "hf_distilbert",
+    "hf_gemma2",
+    "hf_gemma3",
+    "hf_qwen2_window",
     "hf_mistral"};
 
 fs::path golden(const std::string& name) {

@@ -93,6 +93,26 @@ std::vector<Case> cases() {
       {"distilbert",
        test::model_of(R"({"model_type": "distilbert", "n_layers": 2, "dim": 14, "n_heads": 7,
          "hidden_dim": 13, "vocab_size": 31, "max_position_embeddings": 17})"),
+       lengths},
+      {"mistral_window",  // a window that crosses pieces of two ranks, and one that a piece crosses
+       test::model_of(R"({"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 12,
+         "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4,
+         "intermediate_size": 13, "vocab_size": 31, "sliding_window": 4})"),
+       lengths},
+      {"gemma2",
+       test::model_of(R"({"model_type": "gemma2", "num_hidden_layers": 2, "hidden_size": 12,
+         "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4,
+         "intermediate_size": 13, "vocab_size": 31, "max_position_embeddings": 64,
+         "sliding_window": 3, "query_pre_attn_scalar": 7, "attn_logit_softcapping": 1.5,
+         "final_logit_softcapping": 4.0, "rms_norm_eps": 0.001})"),
+       lengths},
+      {"gemma3",
+       test::model_of(R"({"model_type": "gemma3_text", "num_hidden_layers": 3, "hidden_size": 20,
+         "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 6,
+         "intermediate_size": 11, "vocab_size": 29, "max_position_embeddings": 64,
+         "sliding_window": 2, "sliding_window_pattern": 2, "rope_theta": 500.0,
+         "rope_local_base_freq": 100.0, "rope_scaling": {"rope_type": "linear", "factor": 3.0},
+         "attention_bias": true, "tie_word_embeddings": false})"),
        lengths}};
   for (Case& c : all) {
     c.model = without_dropout(c.model);

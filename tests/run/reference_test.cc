@@ -257,6 +257,10 @@ INSTANTIATE_TEST_SUITE_P(
         "hf_neox_sequential",
         "hf_roberta",
         "hf_distilbert",
+        "hf_gemma2",
+        "hf_gemma3",
+        "hf_mistral_window",
+        "hf_qwen2_window",
         // hf_bert_pretraining has more tensors than its model: tests/cli/grad_test.py
         "hf_mistral"),
     [](const auto& test) { return test.param; });

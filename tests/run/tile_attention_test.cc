@@ -62,8 +62,17 @@ Results expected(const Inputs& in, const at::Tensor& read = {}) {
       cut(in.grad_o, block.queries).unflatten(1, {a.heads, a.head_dim}).transpose(0, 1);
   const at::Tensor i = at::arange(block.queries.size()).unsqueeze(1);
   const at::Tensor j = at::arange(block.keys.size()).unsqueeze(0);
-  const at::Tensor hidden = a.causal ? j > i + block.diagonal : j < 0;
+  at::Tensor hidden = a.causal ? j > i + block.diagonal : j < 0;
+  if (block.window > 0) {
+    hidden = hidden.logical_or(j <= i + block.diagonal - block.window);
+  }
   at::Tensor s = at::matmul(q, k.t()) * a.scale;
+  at::Tensor slope = at::ones_like(s);
+  if (a.cap > 0) {
+    s = at::tanh(s / a.cap);
+    slope = 1 - s.square();
+    s = s * a.cap;
+  }
   s.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
   const at::Tensor l = at::logsumexp(s, {2});
   const at::Tensor p = (s - l.unsqueeze(2)).exp().nan_to_num(0.0);  // rows that see nothing
@@ -71,7 +80,7 @@ Results expected(const Inputs& in, const at::Tensor& read = {}) {
   const at::Tensor dp = at::matmul(g, v.t());
   const at::Tensor found =
       read.defined() ? read.unflatten(1, {a.heads, a.head_dim}).transpose(0, 1) : o;
-  const at::Tensor ds = p * (dp - (g * found).sum(2, true)) * a.scale;
+  const at::Tensor ds = p * (dp - (g * found).sum(2, true)) * slope * a.scale;
   const auto merged = [](const at::Tensor& x) { return x.transpose(0, 1).flatten(1); };
   return {
       merged(o),
@@ -183,18 +192,42 @@ TEST(TileAttention, RowsInsideAMatrixAndOffTheDiagonal) {
   }
 }
 
+// The last keys that a query sees alone: inside a tile, over several, and some rows that see none.
+TEST(TileAttention, WindowsAndCaps) {
+  for (const std::int64_t window : {1, 5, 64, 100, 600}) {
+    AttentionBlock block = whole(700);
+    block.window = window;
+    expect_all_types(Inputs(block, 1, 5, true), "a window");
+    AttentionBlock corner{{5, 150}, {9, 130}, 40};
+    corner.window = window;
+    expect_all_types(Inputs(corner, 2, 16, true), "a window of lanes' width");
+    corner.diagonal = 150;  // the last queries see nothing of a narrow one
+    Inputs capped(corner, 2, 5, true, 3);
+    capped.attention.cap = 2.5;
+    expect_all_types(capped, "a window and a cap");
+  }
+  for (const double size : {0.3, 1.0, 30.0}) {
+    Inputs capped(whole(70), 1, 16, true, size);
+    capped.attention.cap = 5;
+    expect_all_types(capped, "a cap");
+  }
+}
+
 // Any block, cut into any number of key blocks merged one after the other.
 RC_GTEST_PROP(TileAttention, MergedKeyBlocksAreTheWhole, ()) {
   const auto small = [](int least, int most) { return *rc::gen::inRange<int>(least, most + 1); };
   const std::int64_t first_query = small(0, 3);
   const std::int64_t first_key = small(0, 3);
-  const Inputs in(
+  const bool causal = small(0, 3) > 0;
+  Inputs in(
       {{first_query, first_query + small(1, 90)},
        {first_key, first_key + small(1, 90)},
-       small(-100, 100)},
+       small(-100, 100),
+       causal && small(0, 1) > 0 ? small(1, 90) : 0},
       small(1, 3),
       small(1, 9),
-      small(0, 3) > 0);
+      causal);
+  in.attention.cap = small(0, 1) * 3.0;
   const Results want = expected(in);
   expect_near(computed(in, at::kDouble, small(1, 5)), want, 1e-12, "float64");
   expect_near(computed(in, at::kFloat, small(1, 5)), want, 2e-5, "float32");

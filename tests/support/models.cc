@@ -64,7 +64,8 @@ Weights random_weights(const TextShape& model, std::uint64_t seed) {
   for (const auto& [name, shape] : parameter_shapes(text_model(model))) {
     at::Tensor tensor = at::randn(shape, generator, at::kDouble);
     const bool bias = name.ends_with("bias");
-    weights[name] = shape.size() == 1 && !bias ? 1 + 0.1 * tensor : 0.3 * tensor;
+    const double norm = 1 - model.norm_offset;
+    weights[name] = shape.size() == 1 && !bias ? norm + 0.1 * tensor : 0.3 * tensor;
   }
   return weights;
 }

@@ -317,14 +317,18 @@ NormGradients of(DeviceCall& call, const NormGradients& gradients) {
       .b = call.writes(gradients.b)};
 }
 
-void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
+void rms_norm(
+    const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm& norm, const at::Tensor& y) {
   DeviceCall call("our rms_norm");
-  cpu_kernels().rms_norm(call.reads(x), call.reads(w), eps, call.writes(y));
+  cpu_kernels().rms_norm(call.reads(x), call.reads(w), norm, call.writes(y));
 }
 void rms_norm_adjoint(
-    const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients) {
+    const at::Tensor& x,
+    const at::Tensor& w,
+    const kernels::RmsNorm& norm,
+    const NormGradients& gradients) {
   DeviceCall call("our rms_norm_adjoint");
-  cpu_kernels().rms_norm_adjoint(call.reads(x), call.reads(w), eps, of(call, gradients));
+  cpu_kernels().rms_norm_adjoint(call.reads(x), call.reads(w), norm, of(call, gradients));
 }
 void layer_norm(
     const at::Tensor& x,

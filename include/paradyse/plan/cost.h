@@ -87,7 +87,9 @@ struct PartFootprint {
 PartFootprint part_footprint(const ScheduledPart& part, Seat seat, Precision precision);
 
 // Rotary tables of a micro-batch: cosines and sines of every position of its longest document, or
-// of every place in the dim that rows are turned by.
+// of every place in the dim that rows are turned by; a table for each way in which parts turn them.
+bool turn_alike(const Program& a, const Program& b);
+std::vector<const Program*> turning_programs(const Timeline& timeline);  // one for each way
 std::int64_t rope_positions(const Program& program);
 std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision);
 

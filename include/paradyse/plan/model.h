@@ -20,8 +20,12 @@
 
 namespace paradyse {
 
-// gelu: exact, by the error function.  swiglu has two operands, the others one.
-enum class Activation { swiglu, gelu, gelu_tanh, relu, silu };
+// gelu: exact, by the error function.  swiglu and geglu (by tanh) have two operands, a gate and
+// what it multiplies; the others one.
+enum class Activation { swiglu, gelu, gelu_tanh, relu, silu, geglu };
+constexpr bool is_gated(Activation activation) {
+  return activation == Activation::swiglu || activation == Activation::geglu;
+}
 
 // What a part computes: sizes and switches that builders and ops ask.  What its kind has not got
 // stays as it is here.
@@ -34,12 +38,18 @@ struct PartShape {
   std::int64_t vocab = 0;     // V
   Activation activation = Activation::swiglu;
   double norm_eps = 1e-6;
+  double norm_offset = 0;            // added to the weights of its RMSNorms
   bool post_norm = false;            // its norm comes after the residual sum, not before the part
   bool qk_norm = false;              // an RMSNorm of every query and key head
   bool qk_norm_wide = false;         // that norm is of all queries, and of all keys, of a token
   bool branch = false;               // it writes what it would add to what it reads
   bool padding_in_documents = true;  // embedding: false: padding_id would count for no position
   std::optional<Rope> rope = {};     // queries and keys are turned by their positions
+  std::int64_t window = 0;  // causal attention: tokens that a query sees, itself the last; 0: all
+  double score_scale = 0;   // attention: of q k; 0: 1 / sqrt(D)
+  double score_cap = 0;     // attention: a score s becomes cap tanh(s / cap); 0: it stays
+  double logit_cap = 0;     // head: so does a logit
+  double embedding_scale = 1;        // embedding: of the rows that are looked up
   std::string with = {};             // the stream of a branch, which it adds, too; "": none
   double dropout = 0;                // in training: of what it adds to its stream, or makes of it
   std::string dropout_shared = {};   // rows that differ in this dim alone share their mask
@@ -64,7 +74,9 @@ struct PartShape {
   std::int64_t scored = 0;     // target, the others NaN (0: all have)
   Tiles tiles = {};            // in which it is computed
 
-  [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
+  [[nodiscard]] bool gated() const { return is_gated(activation); }
+  // Of q k, as attention multiplies it.
+  [[nodiscard]] double scale_of_scores() const;
 };
 
 // The kind of parts that attend along a dim of a grid.
@@ -177,6 +189,9 @@ struct Model {
   [[nodiscard]] const std::shared_ptr<const Part>& part(const std::string& called) const;
   // In the order in which they run; a model without layers has none.
   [[nodiscard]] std::vector<Stack> stacks() const;
+  // After how many layers the kinds of its parts repeat, where layers differ in parts of one name
+  // (in a window of attention); 1: they do not, or have other parts altogether.
+  [[nodiscard]] std::int64_t period() const;
   // What a batch brings for a sample, beside or in place of tokens: row dims as those of the stream
   // that the part with that input works on, columns as its first matrix reads, or as what it
   // predicts.

@@ -41,7 +41,7 @@ enum class OpKind {
                     // along each line (attention_blocks); l = log-sum-exp
   ring_attention,   // (q, kv) -> o, l: the same, keys and values going round a ring of ranks
   score_attention,  // (q, kv) -> o, p: keys, then values going round; p = all probabilities
-  swiglu,           // (gate | up) -> silu(gate) * up
+  swiglu,           // (gate | up) -> silu(gate) * up, or gelu(gate) * up of a GeGLU
   activation,       // (h) -> the model's activation function of h
   dropout,          // (y) -> y with some elements zero and the others larger
   add,              // (x, y) -> x + y
@@ -215,15 +215,22 @@ struct AttentionBlock {
   Interval keys;     // rows of its keys and values
   // Causal: the block's query i sees its keys j <= i + diagonal.
   std::int64_t diagonal = 0;
+  // Causal: of these its last `window`, j > i + diagonal - window, where some query does not see
+  // all; 0: all.
+  std::int64_t window = 0;
 
   // Pairs of a query and a key that it sees.
   [[nodiscard]] std::int64_t pairs(bool causal) const;
 };
 
 // The blocks between queries and keys that lie like this, both ascending; those whose queries see
-// nothing are left out.  Blocks of the same queries follow one another.
+// nothing are left out, and so are keys before the first or behind the last that a block's queries
+// see.  Blocks of the same queries follow one another.  `window`: PartShape::window; throws
+// std::invalid_argument for one where attention is not causal.
 std::vector<AttentionBlock> attention_blocks(
-    const Documents& documents, const Piece& queries, const Piece& keys);
+    const Documents& documents, const Piece& queries, const Piece& keys, std::int64_t window = 0);
+// The tokens that these queries see, ascending: of their documents, and of their windows.
+Piece seen_tokens(const Documents& documents, const Piece& queries, std::int64_t window);
 // All blocks of an attention op on a rank; none on a rank without heads.  Where rows are no packed
 // tokens, a block for each *line*: leading row dims that queries and keys share by name, but for
 // the last of each, number the lines; all other rows of a line attend to one another.
@@ -232,6 +239,16 @@ std::vector<AttentionBlock> attention_blocks(const Program& program, const Op& o
 // Ranks of a ring, and whose keys a rank has at a hop.
 int ring_size(const Program& program, const Op& op);
 int ring_source(const Program& program, const Op& op, int group_rank, int hop);
+// What of a rank's keys and values goes round its ring, and how far.  Without a window all of them,
+// all the way; with one the rows that queries of other ranks see, until the last such rank has
+// them.
+struct RingPass {
+  Piece rows = {};  // of those that the rank has
+  int hops = 0;
+};
+RingPass ring_pass(const Program& program, const Op& op, int owner);
+// Rows of keys that a rank has at a hop: its own, or what came round of another's.
+std::int64_t ring_rows(const Program& program, const Op& op, int group_rank, int hop);
 // A ring op's blocks at a hop: between this rank's queries and those keys; none without heads.
 std::vector<AttentionBlock> ring_blocks(
     const Program& program, const Op& op, int group_rank, int hop);
@@ -240,19 +257,22 @@ std::vector<AttentionBlock> ring_blocks(
 std::int64_t linear_rows(const Program& program, const Op& op, Seat seat);
 
 // Full rows of scores, as ColossalZ keeps them: for each of a rank's tokens, head by head, a score
-// for every token of its document.
+// for every token of its document, or, with a window, for every one that the run sees some of.
 struct ScoreRun {
   Interval tokens;               // of one document, counted from its first
   Interval rows;                 // of the rank
-  std::int64_t keys = 0;         // tokens of the document
+  std::int64_t first_key = 0;    // of a row, counted from the document's first token
+  std::int64_t keys = 0;         // of a row
   std::int64_t first_score = 0;  // where the run's scores begin among the rank's
 };
-std::vector<ScoreRun> score_runs(const Documents& documents, int group_rank, std::int64_t heads);
+std::vector<ScoreRun> score_runs(
+    const Documents& documents, int group_rank, std::int64_t heads, std::int64_t window = 0);
 std::int64_t longest(const std::vector<ScoreRun>& runs);  // most keys of a row
 // Rows of the tiles in which the adjoint takes them.
 std::int64_t score_tile_rows(const std::vector<ScoreRun>& runs);
-// [scores, 1], the documents' one after the other, cut like their tokens.
-Layout score_layout(const Documents& documents, std::int64_t heads);
+// [scores, 1], the documents' one after the other, cut like their tokens; with a window the ranks'
+// one after the other.
+Layout score_layout(const Documents& documents, std::int64_t heads, std::int64_t window = 0);
 
 // Keys and values of an attention op, perhaps queries with them; and its bias, -1: it has none.
 ValueId keys_of(const Op& op);

@@ -214,8 +214,10 @@ std::vector<Misfit> misfits(const Task& task, const PartChoice& choice);
 Layouts streams_of(
     const Model& model, const Part& part, const PartChoice& choice, const Documents& documents);
 
-// That of a part of this name; its streams lie at home.
+// That of a part of the model, or of its first of this name; its streams lie at home.
 Task task_of(const Model& model, const std::string& part, Documents documents, int domain);
+Task task_of(
+    const Model& model, const std::shared_ptr<const Part>& part, Documents documents, int domain);
 
 // One part, scheduled.  Throws like timeline().
 ScheduledPart scheduled_part(

@@ -118,17 +118,27 @@ std::int64_t rope_positions(const Program& program) {
   return along.empty() ? *std::ranges::max_element(lengths) : program.documents.dims.at(along);
 }
 
-std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision) {
-  std::int64_t bytes = 0;
+std::vector<const Program*> turning_programs(const Timeline& timeline) {
+  std::vector<const Program*> found;
   for (const ScheduledPart& part : timeline) {
     const Program& program = part.program();
-    const bool turns = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
-      return traits(op.kind).rotary;
-    });
-    if (turns) {
-      bytes =
-          std::max(bytes, rope_positions(program) * program.shape.head_dim * precision.statistic);
+    const auto same = [&](const Program* other) { return turn_alike(*other, program); };
+    if (std::ranges::any_of(program.ops, [](const Op& op) { return traits(op.kind).rotary; }) &&
+        std::ranges::none_of(found, same)) {
+      found.push_back(&program);
     }
+  }
+  return found;
+}
+
+bool turn_alike(const Program& a, const Program& b) {
+  return a.shape.rope == b.shape.rope && a.shape.head_dim == b.shape.head_dim;
+}
+
+std::int64_t rope_table_bytes(const Timeline& timeline, Precision precision) {
+  std::int64_t bytes = 0;
+  for (const Program* program : turning_programs(timeline)) {
+    bytes += rope_positions(*program) * program->shape.head_dim * precision.statistic;
   }
   return bytes;
 }

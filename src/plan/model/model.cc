@@ -30,6 +30,10 @@ template <typename Named, typename NameOf>
 
 }  // namespace
 
+double PartShape::scale_of_scores() const {
+  return score_scale > 0 ? score_scale : 1 / std::sqrt(static_cast<double>(head_dim));
+}
+
 const Stream& Model::stream(const std::string& called) const {
   for (const Stream& one : streams) {
     if (one.name == called) {
@@ -65,6 +69,27 @@ std::vector<Stack> Model::stacks() const {
     }
   }
   return stacks;
+}
+
+std::int64_t Model::period() const {
+  std::vector<std::vector<const Part*>> by_layer(idx(layers));
+  for (const ModelPart& one : parts) {
+    if (one.layer >= 0) {
+      by_layer.at(idx(one.layer)).push_back(one.part.get());
+    }
+  }
+  const auto alike = [](const Part* a, const Part* b) { return a->name == b->name; };
+  for (const std::vector<const Part*>& layer : by_layer) {
+    if (!std::ranges::equal(layer, by_layer.front(), alike)) {
+      return 1;
+    }
+  }
+  std::int64_t period = 1;
+  while (period < layers &&
+         !std::equal(by_layer.begin() + period, by_layer.end(), by_layer.begin())) {
+    ++period;
+  }
+  return std::max<std::int64_t>(1, std::min(period, layers));
 }
 
 std::vector<Stream> Model::inputs() const {

@@ -3,6 +3,9 @@
 //   S = q k^T / sqrt(D) + bias    P = softmax(S) over the keys that a query sees    o = P v
 //   l = log of the sum of exp(S) over those keys
 //
+// Gemma 2 (Gemma Team 2024) caps scores first, cap tanh(S / cap), and divides q k by another root;
+// causal queries may see a window of keys alone (Beltagy et al. 2020).
+//
 // For each of the rank's heads, queries and keys of one document: q [Tq, D], k and v [Tk, D], o
 // like q.  Columns of qkv: query heads | key heads | value heads.  l is kept instead of P, which
 // the adjoint makes again from it.  The bias [Tq Tk, heads], in the order of a line's queries, then

@@ -1,7 +1,9 @@
 // The end of a model: (xn) -> d, the gradient of the loss to xn, both [T, H]; without a backward
 // pass it makes nothing but the loss.
 //
-//   z = xn w^T + b [T, vocabulary]    loss = sum over tokens of log(sum(exp(z))) - z[label]
+//   z = xn w^T + b [T, vocabulary], perhaps capped: cap tanh(z / cap)
+//
+//   loss = sum over tokens of log(sum(exp(z))) - z[label]
 //
 // z exists in tiles only: of some rows of w, gathered from the weight domain (a *tile* here), and
 // of some tokens.  With one tile gradients are made at once, in 3 products; with several, a first
@@ -74,8 +76,9 @@ std::int64_t workspace(const OpView& view) {
     return weights + logits + statistics;
   }
   const std::int64_t weights_gradient = view.op.frozen ? 0 : tile * x.cols * statistic;
+  const std::int64_t slopes = view.program.shape.logit_cap > 0 ? logits : 0;  // of the cap
   const std::int64_t rounded = view.precision.narrow() ? tokens * tile * activation : 0;
-  return weights + logits + weights_gradient +
+  return weights + logits + slopes + weights_gradient +
          std::max(statistics, rounded + product_bytes(view, tokens, x.cols));
 }
 

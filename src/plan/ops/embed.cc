@@ -1,4 +1,5 @@
-// () -> x [T, H]: for each token the sum of the rows that its id, position and segment name.
+// () -> x [T, H]: for each token the sum of the rows that its id, position and segment name, times
+// a scale (Gemma's is sqrt(H)).
 //
 // The table's rows are cut over the weight domain; a tile of them after the other is gathered,
 // looked up in and let go.  Adjoint: tile by tile the sum of the gradients of the tokens that name

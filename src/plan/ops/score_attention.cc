@@ -2,8 +2,8 @@
 //
 // Shapes as in ring_attention.cc.  A ring of keys makes S = q k^T / sqrt(D), all rows of it, which
 // becomes P = softmax(S) in place; a ring of values makes o = P v.  P is kept for the adjoint: p
-// has, for each of a rank's tokens and heads, a number for every token of its document, so memory
-// is quadratic in a document's length.
+// has, for each of a rank's tokens and heads, a number for every token of its document (or of those
+// that a window leaves of it: ScoreRun), so memory is quadratic in a document's length.
 #include "src/plan/ops/attention.h"
 #include "src/plan/ops/needs.h"
 #include "src/plan/ops/ring.h"
@@ -12,7 +12,9 @@ namespace paradyse {
 namespace {
 
 Work score_attention_work(const OpView& view) {
-  Work work = attention_work(view, blocks_by_hop(view), 4);
+  // capped scores are made again going back
+  const int products = view.program.shape.score_cap > 0 ? 5 : 4;
+  Work work = attention_work(view, blocks_by_hop(view), products);
   // probabilities: written as scores, made of them in two passes, read
   work.touched_bytes = 6.0 * static_cast<double>(view.bytes(view.op.out[1]));
   return work;
@@ -27,9 +29,11 @@ std::int64_t score_attention_workspace(const OpView& view) {
     const std::int64_t scores = view.extent(view.op.out[1]).elements();
     return round + (precision.narrow() ? scores * precision.statistic : 0);
   }
-  const std::vector<ScoreRun> runs = score_runs(view.program.documents, view.seat.group_rank, 1);
+  const std::vector<ScoreRun> runs =
+      score_runs(view.program.documents, view.seat.group_rank, 1, view.program.shape.window);
+  const std::int64_t sums = view.program.shape.score_cap > 0 ? 2 : 1;  // and the slopes of a cap
   return round + score_tile_rows(runs) * longest(runs) *
-                     (precision.statistic + (precision.narrow() ? precision.activation : 0));
+                     (sums * precision.statistic + (precision.narrow() ? precision.activation : 0));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// (h) -> silu(gate) * up (Shazeer 2020): h = gate | up [T, 2F], result [T, F].
+// (h) -> f(gate) * up (Shazeer 2020), f SiLU or, of a GeGLU, GELU: h = gate | up [T, 2F], result
+// [T, F].
 #include "src/plan/ops/needs.h"
 
 namespace paradyse {

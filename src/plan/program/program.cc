@@ -4,6 +4,7 @@
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
@@ -63,12 +64,14 @@ std::int64_t AttentionBlock::pairs(bool causal) const {
   if (!causal) {
     return queries.size() * keys.size();
   }
-  std::int64_t sum = 0;  // query i sees clamp(i + diagonal + 1, 0, keys)
-  const std::int64_t first = std::clamp<std::int64_t>(-diagonal, 0, queries.size());
-  const std::int64_t full = std::clamp(keys.size() - diagonal, first, queries.size());
-  sum += (full - first) * (first + full - 1) / 2 + (full - first) * (diagonal + 1);
-  sum += (queries.size() - full) * keys.size();
-  return sum;
+  // The sum over queries i of clamp(i + last + 1, 0, keys).
+  const auto up_to = [&](std::int64_t last) {
+    const std::int64_t first = std::clamp<std::int64_t>(-last, 0, queries.size());
+    const std::int64_t full = std::clamp(keys.size() - last, first, queries.size());
+    return (full - first) * (first + full - 1) / 2 + (full - first) * (last + 1) +
+           (queries.size() - full) * keys.size();
+  };
+  return up_to(diagonal) - (window > 0 ? up_to(diagonal - window) : 0);
 }
 
 namespace {
@@ -100,6 +103,19 @@ std::vector<Run> runs(const Documents& documents, const Piece& piece) {
   return found;
 }
 
+// The first token that one of a causal document sees, which begins with `first`.
+std::int64_t first_seen(std::int64_t token, std::int64_t window, std::int64_t first) {
+  return window > 0 ? std::max(first, token - window + 1) : first;
+}
+
+void expect_causal(const Documents& documents, std::int64_t window) {
+  if (window > 0 && !documents.causal) {
+    throw std::invalid_argument(
+        "attention in a window of " + std::to_string(window) +
+        " tokens is implemented for causal documents alone: set the window to 0");
+  }
+}
+
 // Rows are the tokens of documents, one after the other.
 bool packs_documents(const Layout& layout) {
   return layout.dims.size() == 2 && layout.dims.front().name == "tokens";
@@ -108,7 +124,8 @@ bool packs_documents(const Layout& layout) {
 }  // namespace
 
 std::vector<AttentionBlock> attention_blocks(
-    const Documents& documents, const Piece& queries, const Piece& keys) {
+    const Documents& documents, const Piece& queries, const Piece& keys, std::int64_t window) {
+  expect_causal(documents, window);
   std::vector<AttentionBlock> blocks;
   const std::vector<Run> all_keys = runs(documents, keys);
   auto first = all_keys.begin();  // of the queries' document
@@ -119,16 +136,53 @@ std::vector<AttentionBlock> attention_blocks(
     for (auto k = first; k != all_keys.end() && k->document == q.document; ++k) {
       const std::int64_t end =
           documents.causal ? std::min(k->tokens.end, q.tokens.end) : k->tokens.end;
-      const std::int64_t seen = end - k->tokens.begin;
-      if (seen > 0) {
+      const std::int64_t begin = first_seen(q.tokens.begin, window, k->tokens.begin);
+      if (begin < end) {
+        const std::int64_t row = k->row - k->tokens.begin;  // of the document's first token
+        const bool all = first_seen(q.tokens.end - 1, window, begin) == begin;
         blocks.push_back(
             {.queries = {q.row, q.row + q.tokens.size()},
-             .keys = {k->row, k->row + seen},
-             .diagonal = q.tokens.begin - k->tokens.begin});
+             .keys = {row + begin, row + end},
+             .diagonal = q.tokens.begin - begin,
+             .window = all ? 0 : window});
       }
     }
   }
   return blocks;
+}
+
+namespace {
+
+// All that some of them hold, once, ascending.
+Piece union_of(std::vector<Interval> intervals) {
+  std::ranges::sort(intervals, {}, &Interval::begin);
+  Piece all;
+  for (const Interval one : intervals) {
+    if (!all.empty() && one.begin <= all.back().end) {
+      all.back().end = std::max(all.back().end, one.end);
+    } else {
+      append(all, one);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+Piece seen_tokens(const Documents& documents, const Piece& queries, std::int64_t window) {
+  expect_causal(documents, window);
+  std::vector<Interval> seen;
+  std::int64_t first = 0;  // token of the document
+  std::size_t document = 0;
+  for (const Run& q : runs(documents, queries)) {
+    for (; document < q.document; ++document) {
+      first += documents.lengths[document];
+    }
+    seen.push_back(
+        {first_seen(q.tokens.begin, window, first),
+         documents.causal ? q.tokens.end : first + documents.lengths[document]});
+  }
+  return union_of(std::move(seen));
 }
 
 ValueId keys_of(const Op& op) { return op.in[op.in.size() - (op.biased ? 2 : 1)]; }
@@ -172,9 +226,35 @@ std::vector<AttentionBlock> blocks_between(
   }
   const Layout& queries = program.values[idx(op.in.front())].layout;
   const Layout& keys = program.values[idx(keys_of(op))].layout;
-  return packs_documents(queries)
-             ? attention_blocks(program.documents, queries.line(reader), keys.line(source))
-             : line_blocks(queries, reader, keys, source);
+  if (packs_documents(queries)) {
+    return attention_blocks(
+        program.documents, queries.line(reader), keys.line(source), program.shape.window);
+  }
+  if (program.shape.window > 0) {
+    throw std::invalid_argument(
+        program.part + ": attention along lines has no windows: set the window to 0");
+  }
+  return line_blocks(queries, reader, keys, source);
+}
+
+// What stored rows of `piece` hold those of these tokens that it has, both ascending.
+Piece rows_with(const Piece& piece, const Piece& tokens) {
+  Piece rows;
+  std::int64_t row = 0;
+  auto next = tokens.begin();  // the first that does not end before what the piece has
+  for (const Interval has : piece) {
+    while (next != tokens.end() && next->end <= has.begin) {
+      ++next;
+    }
+    for (auto wanted = next; wanted != tokens.end() && wanted->begin < has.end; ++wanted) {
+      append(
+          rows,
+          {row + std::max(has.begin, wanted->begin) - has.begin,
+           row + std::min(has.end, wanted->end) - has.begin});
+    }
+    row += has.size();
+  }
+  return rows;
 }
 
 }  // namespace
@@ -190,9 +270,62 @@ int ring_source(const Program& program, const Op& op, int group_rank, int hop) {
   return (group_rank + (ring_size(program, op) - hop) * op.stride) % p;
 }
 
+RingPass ring_pass(const Program& program, const Op& op, int owner) {
+  const int p = ring_size(program, op);
+  RingPass pass;
+  if (program.shape.window == 0) {
+    append(pass.rows, {0, local_extent(program, keys_of(op), {.group_rank = owner}).rows});
+    pass.hops = p - 1;
+    return pass;
+  }
+  const Layout& queries = program.values[idx(op.in.front())].layout;
+  const Piece keys = program.values[idx(keys_of(op))].layout.line(owner);
+  std::vector<Interval> seen;
+  for (int hop = 1; hop < p; ++hop) {
+    const int reader = (owner + hop * op.stride) % program.ranks();
+    if (op.heads.at(idx(reader)).query.empty()) {
+      continue;
+    }
+    const Piece rows =
+        rows_with(keys, seen_tokens(program.documents, queries.line(reader), program.shape.window));
+    pass.hops = rows.empty() ? pass.hops : hop;
+    seen.insert(seen.end(), rows.begin(), rows.end());
+  }
+  pass.rows = union_of(std::move(seen));
+  return pass;
+}
+
+std::int64_t ring_rows(const Program& program, const Op& op, int group_rank, int hop) {
+  const int owner = ring_source(program, op, group_rank, hop);
+  if (hop == 0) {
+    return local_extent(program, keys_of(op), {.group_rank = owner}).rows;
+  }
+  const RingPass pass = ring_pass(program, op, owner);
+  return hop <= pass.hops ? size(pass.rows) : 0;
+}
+
 std::vector<AttentionBlock> ring_blocks(
     const Program& program, const Op& op, int group_rank, int hop) {
-  return blocks_between(program, op, group_rank, ring_source(program, op, group_rank, hop));
+  const int owner = ring_source(program, op, group_rank, hop);
+  if (hop == 0 || program.shape.window == 0) {
+    return blocks_between(program, op, group_rank, owner);
+  }
+  const RingPass pass = ring_pass(program, op, owner);
+  if (hop > pass.hops || op.heads.at(idx(group_rank)).query.empty()) {
+    return {};
+  }
+  const Piece all = program.values[idx(keys_of(op))].layout.line(owner);
+  Piece keys;  // that came round
+  for (const Interval rows : pass.rows) {
+    for (const Interval tokens : slice(all, rows)) {
+      append(keys, tokens);
+    }
+  }
+  return attention_blocks(
+      program.documents,
+      program.values[idx(op.in.front())].layout.line(group_rank),
+      keys,
+      program.shape.window);
 }
 
 std::int64_t linear_rows(const Program& program, const Op& op, Seat seat) {
@@ -200,7 +333,9 @@ std::int64_t linear_rows(const Program& program, const Op& op, Seat seat) {
                          : op.tile[idx(seat.group_rank)].size();
 }
 
-std::vector<ScoreRun> score_runs(const Documents& documents, int group_rank, std::int64_t heads) {
+std::vector<ScoreRun> score_runs(
+    const Documents& documents, int group_rank, std::int64_t heads, std::int64_t window) {
+  expect_causal(documents, window);
   std::vector<std::int64_t> first_token(documents.lengths.size());
   std::exclusive_scan(
       documents.lengths.begin(), documents.lengths.end(), first_token.begin(), std::int64_t{0});
@@ -208,10 +343,14 @@ std::vector<ScoreRun> score_runs(const Documents& documents, int group_rank, std
   std::int64_t score = 0;
   for (const Run& run : runs(documents, documents.cuts[idx(group_rank)])) {
     const std::int64_t first = first_token[run.document];
-    const std::int64_t keys = documents.lengths[run.document];
+    const Interval tokens{run.tokens.begin - first, run.tokens.end - first};
+    const std::int64_t first_key = first_seen(tokens.begin, window, 0);
+    const std::int64_t end = window > 0 ? tokens.end : documents.lengths[run.document];
+    const std::int64_t keys = end - first_key;
     found.push_back(
-        {.tokens = {run.tokens.begin - first, run.tokens.end - first},
+        {.tokens = tokens,
          .rows = {run.row, run.row + run.tokens.size()},
+         .first_key = first_key,
          .keys = keys,
          .first_score = score});
     score += run.tokens.size() * heads * keys;
@@ -235,7 +374,19 @@ std::int64_t score_tile_rows(const std::vector<ScoreRun>& runs) {
   return std::min<std::int64_t>(64, most);
 }
 
-Layout score_layout(const Documents& documents, std::int64_t heads) {
+Layout score_layout(const Documents& documents, std::int64_t heads, std::int64_t window) {
+  if (window > 0) {
+    Cuts apart(documents.cuts.size());
+    std::int64_t all = 0;
+    for (int r = 0; r < documents.ranks(); ++r) {
+      const std::int64_t first = all;
+      for (const ScoreRun& run : score_runs(documents, r, heads, window)) {
+        all += run.tokens.size() * heads * run.keys;
+      }
+      append(apart[idx(r)], {first, all});
+    }
+    return matrix("scores", {all, 1}, std::move(apart));
+  }
   std::vector<std::int64_t> first_score(documents.lengths.size());  // of each document
   std::int64_t scores = 0;
   for (std::size_t d = 0; d < documents.lengths.size(); ++d) {

@@ -29,7 +29,7 @@ bool even_ring(
   const Documents& documents = program.documents;
   const std::int64_t pieces =
       (documents.causal ? 2 : 1) * static_cast<std::int64_t>(program.ranks());
-  return documents.shares.empty() &&
+  return documents.shares.empty() && program.shape.window == 0 &&
          std::ranges::all_of(
              documents.lengths, [&](std::int64_t length) { return length % pieces == 0; }) &&
          std::ranges::all_of(
@@ -96,7 +96,7 @@ struct AdditiveCosts::Fold {
     for (const std::vector<int>& members : met.meetings) {
       const std::size_t p = members.size();
       for (std::size_t hop = 0; hop + 1 < p; ++hop) {
-        add_shift(met, members, met.ring.block_bytes, hop, times);
+        add_shift(met, members, met.ring.handed_on(hop), hop, times);
         if (phase == Phase::adjoint) {
           add_shift(met, members, met.ring.sums_bytes, hop + 1, times);
         }

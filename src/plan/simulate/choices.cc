@@ -87,7 +87,8 @@ struct Way {
   LayerCost cost;
 };
 
-// Learned from models of two and four layers: what lies between them is two layers.
+// Learned from models of two layers and some more, in which each kind has its share: what lies
+// between them are those.
 LayerCost layer_cost(
     const LayerChoice& choice,
     const Model& model,
@@ -104,18 +105,23 @@ LayerCost layer_cost(
         options,
         exchange_costs);
   };
+  const std::int64_t more_layers = std::max<std::int64_t>(2, model.period());
   const Simulation two = play(2);
-  const Simulation four = play(4);
+  const Simulation longer = play(2 + more_layers);
   const auto working = [](const Simulation& simulation) {
     return simulation.seconds - simulation.gradient_seconds - simulation.optimizer_seconds;
   };
-  LayerCost cost{.name = name(choice), .seconds = (working(four) - working(two)) / 2};
+  LayerCost cost{
+      .name = name(choice),
+      .seconds = (working(longer) - working(two)) / static_cast<double>(more_layers)};
   for (std::size_t r = 0; r < two.ranks.size(); ++r) {
     const PredictedBytes& less = two.ranks[r].bytes;
-    const PredictedBytes& more = four.ranks[r].bytes;
-    cost.saved_bytes = std::max(cost.saved_bytes, (more.saved - less.saved) / 2);
-    cost.transient_bytes =
-        std::max(cost.transient_bytes, more.transient + more.saved - 2 * (more.saved - less.saved));
+    const PredictedBytes& more = longer.ranks[r].bytes;
+    const std::int64_t saved = more.saved - less.saved;  // of those
+    cost.saved_bytes = std::max(cost.saved_bytes, saved / more_layers);
+    cost.transient_bytes = std::max(
+        cost.transient_bytes,
+        more.transient + more.saved - (2 + more_layers) * saved / more_layers);
   }
   return cost;
 }

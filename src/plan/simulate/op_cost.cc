@@ -74,8 +74,11 @@ OpMeetings ring_meetings(
   for (std::size_t r = 0; r < seats.ranks.size(); ++r) {
     met.meeting_of.push_back(static_cast<int>(r) % op.stride);
     met.meetings[r % idx(op.stride)].push_back(static_cast<int>(r));
-    const std::int64_t block = local_extent(program, op.in[1], seats.seat(r)).elements();
+    const RingPass pass = ring_pass(program, op, static_cast<int>(r));
+    const std::int64_t block =
+        size(pass.rows) * local_extent(program, op.in[1], seats.seat(r)).cols;
     met.ring.block_bytes.push_back(block * precision.activation);
+    met.ring.hops.push_back(pass.hops);
     met.ring.sums_bytes.push_back(block * precision.statistic);
   }
   return met;

@@ -26,9 +26,20 @@ struct GroupSeats {
 
 // What goes round a ring: how large its blocks are.
 struct RingBlocks {
-  std::vector<std::int64_t> block_bytes = {};  // [group rank] its own keys and values
-  std::vector<std::int64_t> sums_bytes = {};   // [group rank] the sums of their gradients
-  int rounds = 0;                              // of the ring: keys, then values; 0: no ring
+  std::vector<std::int64_t> block_bytes =
+      {};                                     // [group rank] what of its keys and values goes round
+  std::vector<int> hops = {};                 // [group rank] and how far
+  std::vector<std::int64_t> sums_bytes = {};  // [group rank] the sums of their gradients
+  int rounds = 0;                             // of the ring: keys, then values; 0: no ring
+
+  // [group rank] What of its block goes on from this hop to the next.
+  [[nodiscard]] std::vector<std::int64_t> handed_on(std::size_t hop) const {
+    std::vector<std::int64_t> bytes = block_bytes;
+    for (std::size_t owner = 0; owner < bytes.size(); ++owner) {
+      bytes[owner] = std::cmp_less(hop, hops[owner]) ? bytes[owner] : 0;
+    }
+    return bytes;
+  }
 };
 
 // What an op exchanges: over the weight domain; else over sets of the group's ranks that meet.

@@ -333,7 +333,7 @@ void Timetable::ring_round(
       wait_for_shift();
     }
     if (hop + 1 < p) {
-      shift(seats, ring.block_bytes, ring.rounds, hop, instruction);
+      shift(seats, ring.handed_on(hop), ring.rounds, hop, instruction);
     }
     for (const RingSeat& seat : seats) {
       compute(seat.rank, cost.hop_seconds[seat.group_rank][hop] / ring.rounds, instruction);

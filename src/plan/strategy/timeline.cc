@@ -141,10 +141,14 @@ class Parts {
 }  // namespace
 
 Task task_of(const Model& model, const std::string& part, Documents documents, int domain) {
-  const std::shared_ptr<const Part>& found = model.part(part);
-  Layouts streams = streams_of(model, *found, {}, documents);
+  return task_of(model, model.part(part), std::move(documents), domain);
+}
+
+Task task_of(
+    const Model& model, const std::shared_ptr<const Part>& part, Documents documents, int domain) {
+  Layouts streams = streams_of(model, *part, {}, documents);
   return {
-      .part = found,
+      .part = part,
       .streams = std::move(streams),
       .documents = std::move(documents),
       .domain = domain};

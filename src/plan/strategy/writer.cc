@@ -592,7 +592,8 @@ ValueId Writer::ring_attention(ValueId q, ValueId kv, std::vector<Heads> heads, 
 ValueId Writer::score_attention(ValueId q, ValueId kv, std::vector<Heads> heads) {
   expect_own_queries(q);
   const ValueId o = value("o", Layout(layout(q)));
-  const ValueId p = value("p", score_layout(program_.documents, heads.front().query.size()));
+  const ValueId p = value(
+      "p", score_layout(program_.documents, heads.front().query.size(), program_.shape.window));
   op(OpKind::score_attention, {q, kv}, {o, p}).heads = std::move(heads);
   return o;
 }
@@ -611,6 +612,11 @@ ValueId Writer::attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> 
   Op& attention = op(kind, std::move(in), {o, l});
   attention.heads = std::move(heads);
   set_mask(attention);
+  if (program_.shape.score_cap > 0 && (!program_.shape.pair.empty() || !attention.mask.empty())) {
+    throw std::invalid_argument(
+        program_.part +
+        ": a cap of scores beside a bias or a mask of them is not implemented: set score_cap to 0");
+  }
   return o;
 }
 

@@ -108,6 +108,12 @@ std::vector<CheckSubject> built_in_subjects() {
   TextShape qwen3 = grouped;
   qwen3.architecture = "qwen3";
   qwen3.qk_norm = true;
+  TextShape windowed = grouped;  // in one layer of two
+  windowed.architecture = "qwen2";
+  windowed.qkv_bias = true;
+  windowed.head_dim = 16;
+  windowed.window = 3;
+  windowed.windowed = {true, false};
   TextShape gpt2;  // learned positions, LayerNorm, biases; as many key/value heads as query heads
   gpt2.architecture = "gpt2";
   gpt2.hidden = 15;
@@ -137,6 +143,7 @@ std::vector<CheckSubject> built_in_subjects() {
       subject("mha 2/2", few, {1, 2, 6}),
       subject("qwen2", qwen2, {3, 1, 8}),
       subject("qwen3", qwen3, {3, 1, 8}),
+      subject("window", windowed, {9, 1, 4}),
       subject("gpt2", gpt2, {3, 1, 8}),
       subject("opt", opt, {3, 1, 8}),
       subject("bert", bert, {3, 1, 8})};

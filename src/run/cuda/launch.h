@@ -46,6 +46,7 @@ struct Norm {
   std::int64_t runs = 1;
   std::int64_t width = 0;  // below 2^30
   double eps = 0;
+  double offset = 0;        // of an RMSNorm: added to each weight
   const void* w = nullptr;  // [width]
   const void* b = nullptr;  // [width]
 };

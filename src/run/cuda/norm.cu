@@ -62,7 +62,8 @@ struct NormBody {
           load<kAligned>(static_cast<const T*>(norm.b) + c, count, b);
         }
         for (int e = 0; e < kColumns; ++e) {
-          v[e] = kLayer ? (v[e] - mean[t]) * s * w[e] + b[e] : v[e] * s * w[e];
+          v[e] = kLayer ? (v[e] - mean[t]) * s * w[e] + b[e]
+                        : v[e] * s * (w[e] + static_cast<S>(norm.offset));
         }
         store<kAligned>(run.in<T>(y) + c, count, v);
       });

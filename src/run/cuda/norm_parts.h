@@ -68,6 +68,9 @@ PARADYSE_DEVICE void adjoint_packs(
     load<kAligned>(run.in<T>(adjoint.x) + c, count, x);
     load<kAligned>(static_cast<const T*>(norm.w) + c, count, w);
     load<kAligned>(run.in<T>(adjoint.grad_y) + c, count, g);
+    for (int e = 0; e < kPack<T>; ++e) {
+      w[e] += static_cast<Sum<T>>(norm.offset);
+    }
     body(run, x, w, g, c, count);
   });
 }

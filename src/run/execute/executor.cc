@@ -47,14 +47,16 @@ class Executor final : public Machine {
     const ParameterTypes types = weights.types;
     {
       const MemoryScope scope(*rank.memory, Category::transient, "rotary tables");
-      if (const Program* turning = program_with_rope(timeline)) {
-        rope_ = rope_table(
+      turning_ = turning_programs(timeline);
+      ropes_.reserve(turning_.size());
+      for (const Program* turning : turning_) {
+        ropes_.push_back(rope_table(
             *turning->shape.rope,
             turning->shape.head_dim,
             rope_positions(*turning),
             types.gradient,
             *rank.kernels,
-            weights.device);
+            weights.device));
       }
     }
     for (std::size_t i = 0; i < timeline.size(); ++i) {
@@ -64,7 +66,7 @@ class Executor final : public Machine {
           .rank = &rank_,
           .batch = &batch,
           .numbers = &numbers_,
-          .rope = &rope_,
+          .rope = rope_of(timeline[i].program()),
           .parameters = parameters_of(weights, timeline[i]),
           .result = &result_,
           .loss_scale = loss_scale,
@@ -174,21 +176,11 @@ class Executor final : public Machine {
   static PartParameters* parameters_of(UsedWeights weights, const ScheduledPart& part) {
     return part.weights < 0 ? nullptr : &weights.parts.at(idx(part.weights));
   }
-  // All parts that turn queries turn them alike.
-  static const Program* program_with_rope(const Timeline& timeline) {
-    const Program* found = nullptr;
-    for (const ScheduledPart& part : timeline) {
-      if (std::ranges::any_of(
-              part.program().ops, [](const Op& op) { return traits(op.kind).rotary; })) {
-        const PartShape& shape = part.program().shape;
-        if (found != nullptr &&
-            (found->shape.rope != shape.rope || found->shape.head_dim != shape.head_dim)) {
-          throw std::logic_error("executor: two parts turn queries otherwise");
-        }
-        found = &part.program();
-      }
-    }
-    return found;
+  // The table of how a program turns queries; null: it does not.
+  [[nodiscard]] const RopeTable* rope_of(const Program& program) const {
+    const auto found = std::ranges::find_if(
+        turning_, [&](const Program* other) { return turn_alike(*other, program); });
+    return found == turning_.end() ? nullptr : &ropes_[idx(found - turning_.begin())];
   }
   const Op& op_of(std::size_t part, int op) const { return timeline_[part].program().ops[idx(op)]; }
   const char* label(std::size_t part, int op) const { return labels_[part][idx(op)].c_str(); }
@@ -236,7 +228,8 @@ class Executor final : public Machine {
   const Timeline& timeline_;
   RankContext rank_;
   mutable std::size_t sampled_ = std::numeric_limits<std::size_t>::max();  // part, for the trace
-  RopeTable rope_;
+  std::vector<const Program*> turning_;  // one for each way in which queries turn
+  std::vector<RopeTable> ropes_;         // [turning]
   BatchNumbers numbers_;
   std::vector<Frame> frames_;
   std::vector<std::vector<std::string>> labels_;

@@ -23,7 +23,8 @@ struct Attention {
   std::int64_t heads = 1;
   std::int64_t head_dim = 0;
   double scale = 1;    // of q k
-  bool causal = true;  // block.diagonal says which keys a query sees
+  bool causal = true;  // block.diagonal and block.window say which keys a query sees
+  double cap = 0;  // scores s are cap tanh(s / cap); 0: as they are.  None with a bias or a mask
 };
 
 // What it reads (q, k, v) and makes.
@@ -66,6 +67,7 @@ struct BlockAttention {
   std::int64_t key_heads = 0;
   std::int64_t head_dim = 0;
   double scale = 1;
+  double cap = 0;
   bool causal = true;
   std::int64_t dense_from = 0;  // tokens; SessionOptions
   // Such a list as int32 on the device, where it is sent once; none: each call sends its own.
@@ -77,7 +79,8 @@ struct BlockAttention {
         .heads = run.queries.size(),
         .head_dim = head_dim,
         .scale = scale,
-        .causal = causal};
+        .causal = causal,
+        .cap = cap};
   }
 };
 

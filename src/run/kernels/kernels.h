@@ -31,6 +31,16 @@ struct NormGradients {
   at::Tensor b = {};  // of a LayerNorm
 };
 
+// The numbers of an RMSNorm: what is added to the mean of squares, and to each weight in the type
+// of sums (Gemma's weights stand around 0).
+struct RmsNorm {
+  double eps = 0;
+  double offset = 0;
+
+  RmsNorm(double epsilon, double added = 0)  // NOLINT(google-explicit-constructor)
+      : eps(epsilon), offset(added) {}
+};
+
 // Which elements become zero: a function of the seed, the place in the model, the token's index in
 // the global batch and the column; by Philox4x32-10 (Salmon et al. 2011), counter {column / 4,
 // site, token (two words)}, four columns a draw.
@@ -51,13 +61,16 @@ struct Rotation {
 };
 
 // Probabilities of attention whose scores are kept: `tokens` rows in a row, each of `heads` times
-// `keys` scores in base 2.  Causal: the first token sees `seen` keys, each next one more.
+// `keys` scores in base 2.  Causal: the first token sees `seen` keys, each next one more; of these
+// the last `window`, 0: all.  `cap`: as in ops::Attention.
 struct ScoreRows {
   std::int64_t tokens = 0;
   std::int64_t heads = 0;
   std::int64_t keys = 0;
   std::int64_t seen = 0;
   bool causal = true;
+  std::int64_t window = 0;
+  double cap = 0;
 };
 
 // [tokens] What is known of each token's logits after some tiles of the vocabulary; float64.
@@ -114,11 +127,15 @@ struct Summand {
 struct Kernels {
   const char* name = "";
 
-  // RMSNorm (Zhang & Sennrich 2019): y = x / rms(x) * w, rms = sqrt(mean(x^2) + eps).
+  // RMSNorm (Zhang & Sennrich 2019): y = x / rms(x) * (w + offset), rms = sqrt(mean(x^2) + eps).
   //   x, y [t, n H]: each of the n runs of a row is normed by itself; w [H]
-  void (*rms_norm)(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y);
+  void (*rms_norm)(
+      const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm&, const at::Tensor& y);
   void (*rms_norm_adjoint)(
-      const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients&);
+      const at::Tensor& x,
+      const at::Tensor& w,
+      const kernels::RmsNorm&,
+      const kernels::NormGradients&);
   // LayerNorm (Ba et al. 2016): y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b.
   //   x, y [t, H]; w, b [H].
   void (*layer_norm)(
@@ -178,9 +195,9 @@ struct Kernels {
       double alpha, const at::Tensor& a, const at::Tensor& b, double beta, const at::Tensor& c);
 
   // o = softmax(scale q k^T + bias + mask) v of each block's queries over its keys, and l, the
-  // log-sum-exp of the scores.  `merge`: what o and l hold is the result of earlier keys, which
-  // these join; else the first block of some queries begins with nothing.  A query that sees no key
-  // has o = 0 and l = -inf.
+  // log-sum-exp of the scores, which may be capped.  `merge`: what o and l hold is the result of
+  // earlier keys, which these join; else the first block of some queries begins with nothing.  A
+  // query that sees no key has o = 0 and l = -inf.
   void (*attend)(
       const ops::BlockAttention& attention, const ops::AttentionMatrices& in, bool merge);
   // Adds what the blocks give to the gradients of q, kv and the bias; that of o is read, o and l

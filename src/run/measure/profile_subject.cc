@@ -17,7 +17,10 @@
 namespace paradyse {
 namespace {
 
-constexpr std::int64_t kMostLayers = 2;  // layers are alike
+// Layers are alike, or those of a period differ.
+std::int64_t cut_layers(const Model& model) {
+  return std::min(std::max<std::int64_t>(2, model.period()), model.layers);
+}
 
 // Sizes between one rank and all of which groups fill the ranks: a power of two each.
 std::vector<int> sizes_between(int ranks) {
@@ -291,7 +294,7 @@ ProfileHeader profile_header(
       .model = model.name,
       .model_sha256 = with_layers(model, std::min<std::int64_t>(1, model.layers)).sha256,
       .hidden = model.streams.front().columns,
-      .layers = std::min(kMostLayers, model.layers),
+      .layers = cut_layers(model),
       .ranks = ranks,
       .ranks_per_node = backend.ranks_per_node(ranks),
       .cores = shared_cores(ranks, backend, device),
@@ -307,7 +310,7 @@ ProfileHeader profile_header(const ProfileRequest& request) {
 
 ProfileSubject profile_subject(const ProfileRequest& request) {
   const std::int64_t layers = request.model.layers;
-  const Model cut = with_layers(request.model, std::min(kMostLayers, layers));
+  const Model cut = with_layers(request.model, cut_layers(request.model));
   std::vector<std::int64_t> optimizer_layers = {cut.layers, layers};
   if (!cut.of_samples()) {
     optimizer_layers.insert(optimizer_layers.begin(), 0);

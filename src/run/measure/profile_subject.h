@@ -1,4 +1,5 @@
-// What a profile runs: a model cut to two layers, and the steps that are measured of it.
+// What a profile runs: a model cut to two layers, or more where layers differ, and the steps that
+// are measured of it.
 #pragma once
 
 #include <cstdint>

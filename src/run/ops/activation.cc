@@ -23,6 +23,7 @@ void activation(Frame& frame, const Op& op) {
       at::silu_out(a_TF, h_TF);
       return;
     case Activation::swiglu:
+    case Activation::geglu:
       break;  // has an op of its own
   }
   throw std::logic_error("activation: not a function of one operand");
@@ -46,6 +47,7 @@ void backward(Activation function, const at::Tensor& grad_a, const at::Tensor& h
       at::silu_backward_out(to, grad_a, h);
       return;
     case Activation::swiglu:
+    case Activation::geglu:
       break;
   }
   throw std::logic_error("activation: not a function of one operand");

@@ -1,7 +1,6 @@
 // The heads of an attention op on a rank, and the blocks that they work on, as kernels take them.
 #pragma once
 
-#include <cmath>
 #include <vector>
 
 #include "paradyse/plan/index.h"
@@ -38,7 +37,8 @@ inline BlockAttention over_blocks(
       .query_heads = heads.query.size(),
       .key_heads = heads.key.size(),
       .head_dim = program.shape.head_dim,
-      .scale = 1 / std::sqrt(static_cast<double>(program.shape.head_dim)),
+      .scale = program.shape.scale_of_scores(),
+      .cap = program.shape.score_cap,
       .causal = program.documents.causal,
       .dense_from = frame.rank->attention_dense_from,
       .on_device = [numbers = frame.numbers](const std::vector<std::int64_t>& list) {

@@ -105,6 +105,9 @@ class Loss {
     const std::int64_t tokens = x_TH_.size(0);
     const at::Tensor logits =
         frame_.empty(std::min(height, tokens), w_VH.size(0), frame_.statistic);
+    const at::Tensor slopes = cap_ > 0 && d_TH_.defined()
+                                  ? frame_.empty(logits.size(0), logits.size(1), frame_.statistic)
+                                  : at::Tensor();
     for (std::int64_t t = 0; t < tokens; t += height) {
       const std::int64_t count = std::min(height, tokens - t);
       const LogitsTile tile{
@@ -115,8 +118,18 @@ class Loss {
       if (const auto bias = bias_of(tile, frame_.parameters->vectors); bias.defined()) {
         frame_.kernels().add_to_rows(tile.logits, bias, 1);
       }
+      if (cap_ > 0) {
+        at::Tensor(tile.logits).div_(cap_).tanh_();
+        if (slopes.defined()) {
+          at::Tensor slope = slopes.narrow(0, 0, count);
+          at::square_out(slope, tile.logits).neg_().add_(1);
+          slope_ = slope;
+        }
+        at::Tensor(tile.logits).mul_(cap_);
+      }
       body(t, tile);
     }
+    slope_ = at::Tensor();
   }
 
   // Makes the tile's gradient by `make` and adds what it gives to those of x and w.
@@ -131,15 +144,18 @@ class Loss {
     const std::int64_t count = tile.logits.size(0);
     const auto mine = statistics_.narrow(first_token, count);
     const at::Tensor bias_sums = bias_of(tile, frame_.parameters->vector_grads);
-    // A bias's gradient sums up what is not rounded yet.
-    const bool in_place = bias_sums.defined() || frame_.activation == frame_.statistic;
+    // A bias's gradient sums up what is not rounded yet, and so is what a cap multiplies.
+    const bool in_place = bias_sums.defined() || cap_ > 0 || frame_.activation == frame_.statistic;
     at::Tensor g =
         in_place ? tile.logits : frame_.empty(count, tile.logits.size(1), frame_.activation);
     make(tile, mine, frame_.loss_scale, g);
+    if (cap_ > 0) {
+      g.mul_(slope_);
+    }
     if (bias_sums.defined()) {
       kernels.add_sum_of_rows(g, bias_sums, 1);
-      g = g.to(frame_.activation);
     }
+    g = g.to(frame_.activation);  // itself where that is its type
     frame_.product(g, w_VH, d_TH_.narrow(0, first_token, count), !fresh);
     if (grad_w_VH.defined()) {
       frame_.product(g.t(), x_TH_.narrow(0, first_token, count), grad_w_VH, true);
@@ -182,6 +198,8 @@ class Loss {
   at::Tensor d_TH_;
   at::Tensor labels_T_;  // negative: none
   LossStatistics statistics_;
+  double cap_ = frame_.program().shape.logit_cap;
+  at::Tensor slope_ = {};  // of the cap, at the tile's logits
 };
 
 }  // namespace

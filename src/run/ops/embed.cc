@@ -1,4 +1,5 @@
-// x [T, H]: for each token the sum of the rows that its id, position and segment name.
+// x [T, H]: for each token the sum of the rows that its id, position and segment name, times a
+// scale.
 //
 // Words.  The *table* has the rows of ids, positions and segments under one another; a *tile* is
 // some of its rows, gathered from the weight domain, used and let go.  A *lookup* names a row for
@@ -129,6 +130,9 @@ void embed(Frame& frame, const Op& op) {
       frame.kernels().look_up(x_TH, table, tokens, rows, /*add=*/!sets);
     });
   }
+  if (const double scale = frame.program().shape.embedding_scale; scale != 1) {
+    at::Tensor(x_TH).mul_(scale);
+  }
 }
 
 void embed_adjoint(Frame& frame, const Op& op) {
@@ -143,6 +147,9 @@ void embed_adjoint(Frame& frame, const Op& op) {
     hits.for_each(v, [&](const at::Tensor& tokens, const at::Tensor& rows, bool /*sets*/) {
       frame.kernels().add_looked_up(grad_table, grad_x_TH, tokens, rows);
     });
+    if (const double scale = frame.program().shape.embedding_scale; scale != 1) {
+      at::Tensor(grad_table).mul_(scale);
+    }
     frame.rank->domain
         ->exchange_sum(
             grad_table,

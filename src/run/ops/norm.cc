@@ -1,11 +1,12 @@
 // xn, like x [T, H]: every row by itself RMSNorm, or LayerNorm where there are two vectors.
 //
-//   xn = w x / sqrt(mean(x^2) + eps), or xn = w (x - mean(x)) / sqrt(var(x) + eps) + b
+//   xn = (w + offset) x / sqrt(mean(x^2) + eps), or xn = w (x - mean(x)) / sqrt(var(x) + eps) + b
 //
 // Adjoint: makes the statistics of each row again from x; adds to dx where other readers of x have
 // left a gradient, and always to dw and db.
 #include "paradyse/plan/index.h"
 #include "src/run/ops/frame.h"
+#include "src/run/ops/rms_norm.h"
 
 namespace paradyse::ops {
 
@@ -18,7 +19,7 @@ void norm(Frame& frame, const Op& op) {
   if (op.vectors.size() == 2) {
     frame.kernels().layer_norm(x_TH, vectors.at(v), vectors.at(v + 1), eps, y_TH);
   } else {
-    frame.kernels().rms_norm(x_TH, vectors.at(v), eps, y_TH);
+    frame.kernels().rms_norm(x_TH, vectors.at(v), rms_norm_of(frame.program().shape), y_TH);
   }
 }
 
@@ -37,7 +38,8 @@ void norm_adjoint(Frame& frame, const Op& op) {
     gradients.b = frame.vector_gradient(op.vectors.begin + 1);
     frame.kernels().layer_norm_adjoint(x_TH, weights.at(v), eps, gradients);
   } else {
-    frame.kernels().rms_norm_adjoint(x_TH, weights.at(v), eps, gradients);
+    frame.kernels().rms_norm_adjoint(
+        x_TH, weights.at(v), rms_norm_of(frame.program().shape), gradients);
   }
 }
 

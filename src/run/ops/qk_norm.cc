@@ -4,6 +4,7 @@
 // Columns of qkv: query heads | key heads | value heads, of which a rank may have none.
 #include "paradyse/plan/index.h"
 #include "src/run/ops/frame.h"
+#include "src/run/ops/rms_norm.h"
 
 namespace paradyse::ops {
 namespace {
@@ -32,7 +33,7 @@ void qk_norm(Frame& frame, const Op& op) {
         frame.kernels().rms_norm(
             x.narrow(1, column, columns),
             frame.parameters->vectors.at(vector),
-            frame.program().shape.norm_eps,
+            rms_norm_of(frame.program().shape),
             y.narrow(1, column, columns));
       });
   y.narrow(1, values, x.size(1) - values).copy_(x.narrow(1, values, x.size(1) - values));
@@ -47,7 +48,7 @@ void qk_norm_adjoint(Frame& frame, const Op& op) {
         frame.kernels().rms_norm_adjoint(
             x.narrow(1, column, columns),
             frame.parameters->vectors.at(vector),
-            frame.program().shape.norm_eps,
+            rms_norm_of(frame.program().shape),
             {.y = grad_y.narrow(1, column, columns),
              .x = grad_x.narrow(1, column, columns),
              .w = frame.vector_gradient(static_cast<std::int64_t>(vector))});

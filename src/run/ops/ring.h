@@ -17,17 +17,23 @@ class Ring {
         op_(op),
         cols_(mine.size(1)),
         here_(std::move(mine)),
-        hops_(ring_size(frame.program(), op)) {}
+        hops_(ring_size(frame.program(), op)),
+        own_(ring_pass(frame.program(), op, frame.rank->seat.group_rank)) {}
 
   [[nodiscard]] int hops() const { return hops_; }
   // What is here.
   [[nodiscard]] const at::Tensor& block() const { return here_; }
 
+  // Of this rank's rows, those that others see.
+  [[nodiscard]] const Piece& own_rows() const { return own_.rows; }
+
   // Begins to hand the block on; advance() then goes to the next one.
   void issue() {
     if (hop_ + 1 < hops_) {
-      next_ = empty(hop_ + 1, frame_.activation);
-      pending_ = shift(here_, next_, "ring");
+      const std::int64_t rows =
+          ring_rows(frame_.program(), op_, frame_.rank->seat.group_rank, hop_ + 1);
+      next_ = frame_.empty(rows, cols_, frame_.activation);
+      pending_ = shift(goes_on(), next_, "ring");
     }
   }
   void advance() {
@@ -37,14 +43,14 @@ class Ring {
     }
     here_ = std::move(next_);
     next_ = at::Tensor();
+    packed_ = at::Tensor();
     ++hop_;
   }
-  // A matrix of the shape of the block that is here at `hop`.
-  [[nodiscard]] at::Tensor empty(int hop, at::ScalarType type) const {
+  // A matrix for the sums of the block that is here at `hop`; after the last, of this rank's own.
+  [[nodiscard]] at::Tensor sums(int hop) const {
     const Program& program = frame_.program();
     const int source = ring_source(program, op_, frame_.rank->seat.group_rank, hop);
-    const Extent extent = local_extent(program, op_.in[1], {.group_rank = source});
-    return frame_.empty(extent.rows, cols_, type);
+    return frame_.empty(size(ring_pass(program, op_, source).rows), cols_, frame_.statistic);
   }
   // Hands `from` to the next rank of the ring.
   [[nodiscard]] std::unique_ptr<Pending> shift(
@@ -53,13 +59,37 @@ class Ring {
   }
 
  private:
+  // Of the block that is here, what another rank is still to see.
+  at::Tensor goes_on() {
+    const int rank = frame_.rank->seat.group_rank;
+    const int owner = ring_source(frame_.program(), op_, rank, hop_);
+    if (hop_ >= (hop_ == 0 ? own_ : ring_pass(frame_.program(), op_, owner)).hops) {
+      return here_.narrow(0, 0, 0);
+    }
+    if (hop_ > 0) {
+      return here_;
+    }
+    if (own_.rows.size() == 1) {
+      return here_.narrow(0, own_.rows.front().begin, own_.rows.front().size());
+    }
+    packed_ = frame_.empty(size(own_.rows), cols_, frame_.activation);
+    std::int64_t row = 0;
+    for (const Interval rows : own_.rows) {
+      packed_.narrow(0, row, rows.size()).copy_(here_.narrow(0, rows.begin, rows.size()));
+      row += rows.size();
+    }
+    return packed_;
+  }
+
   Frame& frame_;
   const Op& op_;
   std::int64_t cols_;
   at::Tensor here_;
   at::Tensor next_;
+  at::Tensor packed_;  // of this rank's own what goes on
   std::unique_ptr<Pending> pending_;
   int hops_;
+  RingPass own_;
   int hop_ = 0;
 };
 
@@ -67,14 +97,13 @@ class Ring {
 // rank's block has its sum.
 class RingSums {
  public:
-  RingSums(Frame& frame, const Ring& ring, at::Tensor own)
-      : frame_(frame), ring_(ring), own_(std::move(own)) {}
+  RingSums(const Ring& ring, at::Tensor own) : ring_(ring), own_(std::move(own)) {}
 
   // What to add to at this hop.  `issue` begins to hand the block on: between the two waits.
   template <typename Issue>
   at::Tensor target(int hop, Issue issue) {
     if (hop == 1) {
-      sums_ = ring_.empty(hop, frame_.statistic).zero_();
+      sums_ = ring_.sums(hop).zero_();
     } else if (hop > 1) {
       receive(hop);
     }
@@ -87,14 +116,18 @@ class RingSums {
     if (ring_.hops() > 1) {
       receive(ring_.hops());
       arrive();
-      own_.add_(sums_);
+      std::int64_t row = 0;
+      for (const Interval rows : ring_.own_rows()) {
+        own_.narrow(0, rows.begin, rows.size()).add_(sums_.narrow(0, row, rows.size()));
+        row += rows.size();
+      }
     }
   }
 
  private:
   void receive(int hop) {
     behind_ = std::move(sums_);
-    sums_ = ring_.empty(hop, frame_.statistic);
+    sums_ = ring_.sums(hop);
     pending_ = ring_.shift(behind_, sums_, "ring adjoint");
   }
   void arrive() {
@@ -105,7 +138,6 @@ class RingSums {
     }
   }
 
-  Frame& frame_;
   const Ring& ring_;
   at::Tensor own_;
   at::Tensor sums_;    // of the block that is here

@@ -53,7 +53,7 @@ void ring_attention_adjoint(Frame& frame, const Op& op) {
   const at::Tensor own_sums = in_sums(frame, grad_kv);
   const KeyMask mask(frame, op);
   Ring ring(frame, op, frame.value(op.in[1]));
-  RingSums sums(frame, ring, own_sums);
+  RingSums sums(ring, own_sums);
   for (int hop = 0; hop < ring.hops(); ++hop) {
     const at::Tensor to = sums.target(hop, [&] { ring.issue(); });
     frame.kernels().attend_adjoint(

@@ -21,13 +21,14 @@ class Scores {
         op_(op),
         rank_(frame.rank->seat.group_rank),
         mine_(op.heads[idx(rank_)]),
-        runs_(score_runs(program_.documents, rank_, mine_.query.size())),
+        runs_(score_runs(program_.documents, rank_, mine_.query.size(), program_.shape.window)),
         heads_(head_runs(op, rank_)) {}
 
   [[nodiscard]] const std::vector<ScoreRun>& runs() const { return runs_; }
   [[nodiscard]] std::int64_t heads() const { return mine_.query.size(); }
   [[nodiscard]] std::int64_t D() const { return program_.shape.head_dim; }
-  [[nodiscard]] double scale() const { return 1 / std::sqrt(static_cast<double>(D())); }
+  [[nodiscard]] double scale() const { return program_.shape.scale_of_scores(); }
+  [[nodiscard]] double cap() const { return program_.shape.score_cap; }
   [[nodiscard]] bool causal() const { return program_.documents.causal; }
 
   // Calls body(queries, keys, head, key head, their scores [queries, keys]) for a hop's blocks;
@@ -37,7 +38,8 @@ class Scores {
     for (const AttentionBlock& block : ring_blocks(program_, op_, rank_, hop)) {
       const ScoreRun& run = *std::find_if(
           runs_.begin(), runs_.end(), [&](const ScoreRun& r) { return r.rows == block.queries; });
-      const std::int64_t first_key = run.tokens.begin - block.diagonal;  // in the document
+      const std::int64_t first_key =
+          run.tokens.begin - block.diagonal - run.first_key;  // of the run's rows
       for (const HeadRun& together : heads_) {
         for (std::int64_t h = together.queries.begin; h < together.queries.end; ++h) {
           body(
@@ -77,8 +79,10 @@ void softmax(const Frame& frame, const Scores& scores, const at::Tensor& sums) {
         {.tokens = tokens,
          .heads = scores.heads(),
          .keys = run.keys,
-         .seen = run.tokens.begin + 1,
-         .causal = scores.causal()});
+         .seen = run.tokens.begin + 1 - run.first_key,
+         .causal = scores.causal(),
+         .window = frame.program().shape.window,
+         .cap = scores.cap()});
   }
 }
 
@@ -157,9 +161,12 @@ void score_attention_adjoint(Frame& frame, const Op& op) {
   const at::Tensor d_sums = frame.empty(height * width, 1, frame.statistic).flatten();
   const at::Tensor d_narrow =
       narrow ? frame.empty(height * width, 1, frame.activation).flatten() : d_sums;
+  const double cap = scores.cap();  // whose slope is made of the scores again
+  const at::Tensor slopes =
+      cap > 0 ? frame.empty(height * width, 1, frame.statistic).flatten() : at::Tensor();
 
   Ring ring(frame, op, kv);
-  RingSums sums(frame, ring, own_sums);
+  RingSums sums(ring, own_sums);
   for (int hop = 0; hop < ring.hops(); ++hop) {
     const at::Tensor to = sums.target(hop, [&] { ring.issue(); });
     scores.for_blocks(
@@ -185,6 +192,11 @@ void score_attention_adjoint(Frame& frame, const Op& op) {
             const at::Tensor factor = narrow ? of_tile(d_narrow) : d;
             frame.kernels().scaled_product(1, g_rows, v_rows.t(), 0, d);
             frame.kernels().score_gradient(p_rows, part(o_TN, tile, h * D, D), g_rows, d, factor);
+            if (cap > 0) {
+              at::Tensor slope = of_tile(slopes);
+              frame.kernels().scaled_product(scores.scale() / cap, q_rows, k_rows.t(), 0, slope);
+              at::Tensor(factor).mul_(slope.tanh_().square_().neg_().add_(1));
+            }
             frame.kernels().scaled_product(
                 scores.scale(), factor, k_rows, 1, part(grad_q_sums, tile, h * D, D));
             frame.kernels().scaled_product(

@@ -2,7 +2,7 @@
 // head, C = D / 2 pairs that are rotated, F width of the feed-forward, V vocabulary.
 //
 // Mathematics and names as in Hugging Face transformers'
-// modeling_{llama,qwen2,qwen3,olmo2,phi3,gpt2,gpt_neox,opt,bert,roberta,distilbert}.py;
+// modeling_{llama,qwen2,qwen3,olmo2,phi3,gemma2,gemma3,gpt2,gpt_neox,opt,bert,roberta,distilbert}.py;
 // tests/golden holds this file against them.
 #include "src/run/reference/text.h"
 
@@ -87,9 +87,11 @@ struct Pass {
   std::int64_t first_token = 0;  // of the document in the batch
   std::optional<std::uint64_t> dropout_seed;
 
+  [[nodiscard]] bool is_gemma() const { return shape.architecture.starts_with("gemma"); }
   [[nodiscard]] at::Tensor norm(const at::Tensor& x, const std::string& name) const {
     if (!shape.layer_norm) {
-      return rms_norm(x, w.at(name + ".weight"), shape.norm_eps);
+      return rms_norm(
+          x, is_gemma() ? 1 + w.at(name + ".weight") : w.at(name + ".weight"), shape.norm_eps);
     }
     const auto centred = x - x.mean(-1, /*keepdim=*/true);
     return centred * at::rsqrt(centred.square().mean(-1, /*keepdim=*/true) + shape.norm_eps) *
@@ -136,9 +138,13 @@ std::int64_t turned_of(const TextShape& shape) {
 }
 
 // As transformers' modeling_rope_utils.py, formula by formula.
-at::Tensor frequencies(const TextShape& shape) {
+at::Tensor frequencies(const TextShape& shape, std::int64_t layer) {
   const RopeScaling& scaling = shape.rope_scaling;
   const double pi = std::acos(-1.0);
+  if (shape.architecture == "gemma3_text" && shape.window_of(layer) > 0) {
+    return at::pow(
+        shape.window_rope_theta, -at::arange(0, shape.head_dim, 2, at::kDouble) / shape.head_dim);
+  }
   const auto plain_C = at::pow(
       shape.rope_theta, -at::arange(0, turned_of(shape), 2, at::kDouble) / turned_of(shape));
   const auto original = static_cast<double>(scaling.original_positions);
@@ -181,8 +187,12 @@ at::Tensor frequencies(const TextShape& shape) {
   throw std::logic_error("frequencies: unknown RopeScaling");
 }
 
-Rotation rotation(std::int64_t tokens, const TextShape& shape, const at::TensorOptions& options) {
-  const auto angle_TC = at::outer(at::arange(tokens, at::kDouble), frequencies(shape));
+Rotation rotation(
+    std::int64_t tokens,
+    const TextShape& shape,
+    std::int64_t layer,
+    const at::TensorOptions& options) {
+  const auto angle_TC = at::outer(at::arange(tokens, at::kDouble), frequencies(shape, layer));
   const double factor = shape.rope_scaling.attention_factor;
   return {
       .cos_TC = (angle_TC.cos() * factor).to(options),
@@ -203,7 +213,8 @@ at::Tensor rotated(const at::Tensor& x_NTD, const Rotation& by) {
       -1);
 }
 
-at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, const std::string& prefix) {
+at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, std::int64_t layer) {
+  const std::string prefix = pass.names.layer + std::to_string(layer) + ".";
   const TextShape& shape = pass.shape;
   const Names& names = pass.names;
   const std::int64_t tokens = x_TH.size(0);
@@ -226,8 +237,8 @@ at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, const std::string
     k_TK = pass.linear(x_TH, prefix + names.k);
     v_TK = pass.linear(x_TH, prefix + names.v);
   }
-  const auto qk_norm = [&](const at::Tensor& x, const char* name) {
-    return rms_norm(x, pass.w.at(prefix + "self_attn." + name + ".weight"), shape.norm_eps);
+  const auto qk_norm = [&](const at::Tensor& x, const std::string& name) {
+    return pass.norm(x, prefix + "self_attn." + name);
   };
   if (shape.architecture == "olmo2") {
     q_TQ = qk_norm(q_TQ, "q_norm");
@@ -239,12 +250,12 @@ at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, const std::string
   auto q_NTD = heads(q_TQ, shape.heads);
   auto k_NTD = heads(k_TK, shape.kv_heads);
   auto v_NTD = heads(v_TK, shape.kv_heads);
-  if (shape.architecture == "qwen3") {
+  if (shape.architecture == "qwen3" || shape.architecture == "gemma3_text") {
     q_NTD = qk_norm(q_NTD, "q_norm");
     k_NTD = qk_norm(k_NTD, "k_norm");
   }
   if (!shape.learned_positions) {
-    const Rotation by = rotation(tokens, shape, x_TH.options().requires_grad(false));
+    const Rotation by = rotation(tokens, shape, layer, x_TH.options().requires_grad(false));
     q_NTD = rotated(q_NTD, by);
     k_NTD = rotated(k_NTD, by);
   }
@@ -252,8 +263,19 @@ at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, const std::string
   k_NTD = k_NTD.repeat_interleave(group, 0);
   v_NTD = v_NTD.repeat_interleave(group, 0);
 
-  auto score_NTT =
-      at::matmul(q_NTD, k_NTD.transpose(1, 2)) / std::sqrt(static_cast<double>(shape.head_dim));
+  auto score_NTT = at::matmul(q_NTD, k_NTD.transpose(1, 2));
+  score_NTT =
+      score_NTT /
+      std::sqrt(shape.score_root > 0 ? shape.score_root : static_cast<double>(shape.head_dim));
+  if (shape.score_cap > 0) {
+    score_NTT = at::tanh(score_NTT / shape.score_cap) * shape.score_cap;
+  }
+  if (const std::int64_t window = shape.window_of(layer); window > 0) {
+    const auto past_TT =
+        at::ones({tokens, tokens}, x_TH.options().dtype(at::kBool).requires_grad(false))
+            .tril(-window);
+    score_NTT = score_NTT.masked_fill(past_TT, -std::numeric_limits<double>::infinity());
+  }
   if (shape.causal) {
     const auto future_TT =
         at::ones({tokens, tokens}, x_TH.options().dtype(at::kBool).requires_grad(false)).triu(1);
@@ -269,6 +291,7 @@ at::Tensor activated(const at::Tensor& x, Activation activation) {
     case Activation::gelu:
       return 0.5 * x * (1 + at::erf(x / std::sqrt(2.0)));
     case Activation::gelu_tanh:
+    case Activation::geglu:
       return 0.5 * x *
              (1 + at::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * at::pow(x, 3))));
     case Activation::relu:
@@ -308,6 +331,9 @@ at::Tensor embedded(const at::Tensor& token_T, const Pass& pass) {
   if (!pass.names.embedding_norm.empty()) {
     x_TH = pass.norm(x_TH, pass.names.embedding_norm);
   }
+  if (pass.is_gemma()) {
+    x_TH = x_TH * std::sqrt(static_cast<double>(shape.hidden));
+  }
   return pass.dropout(x_TH, shape.embedding_dropout, 0);
 }
 
@@ -324,8 +350,13 @@ at::Tensor logits_of(const Pass& pass, const Document& document) {
     at::Tensor read_TH = x_TH;
     for (const int part : {0, 1}) {
       const at::Tensor in = norm_first ? pass.norm(read_TH, norms[part]) : read_TH;
-      at::Tensor y = part == 0 ? attention(in, pass, prefix) : mlp(in, pass, prefix);
+      at::Tensor y = part == 0 ? attention(in, pass, layer) : mlp(in, pass, prefix);
       y = shape.architecture == "olmo2" ? pass.norm(y, norms[part]) : y;
+      if (pass.is_gemma()) {
+        const std::string& added =
+            part == 0 ? pass.names.attention_added_norm : pass.names.mlp_added_norm;
+        y = pass.norm(y, prefix + added);
+      }
       x_TH = x_TH + pass.dropout(y, dropouts[part], 2 * (layer + 1) + part);
       x_TH = shape.post_norm ? pass.norm(x_TH, norms[part]) : x_TH;
       read_TH = shape.parallel ? read_TH : x_TH;
@@ -342,7 +373,10 @@ at::Tensor logits_of(const Pass& pass, const Document& document) {
     x_TH = pass.norm(x_TH, pass.names.last_norm);
   }
   const auto& head_VH = pass.w.at(shape.tied ? pass.names.tokens : pass.names.head);
-  const auto logits_TV = at::matmul(x_TH, head_VH.t());
+  auto logits_TV = at::matmul(x_TH, head_VH.t());
+  if (shape.logit_cap > 0) {
+    logits_TV = at::tanh(logits_TV / shape.logit_cap) * shape.logit_cap;
+  }
   return bias.defined() ? logits_TV + bias : logits_TV;
 }
 

@@ -126,6 +126,14 @@ Names olmo2() {
   return names;
 }
 
+Names gemma() {
+  Names names = llama();
+  names.attention_added_norm = "post_attention_layernorm";
+  names.mlp_norm = "pre_feedforward_layernorm";
+  names.mlp_added_norm = "post_feedforward_layernorm";
+  return names;
+}
+
 Names phi3() {
   Names names = llama();
   names.q = names.k = names.v = names.gate = names.up = "";
@@ -138,15 +146,16 @@ Names phi3() {
 
 Names names_of(const TextShape& shape) {
   const std::string& name = shape.architecture;
-  return name == "gpt2"         ? gpt2()
-         : name == "gpt_neox"   ? gpt_neox()
-         : name == "opt"        ? opt()
-         : name == "bert"       ? bert("bert.")
-         : name == "roberta"    ? roberta()
-         : name == "distilbert" ? distilbert()
-         : name == "olmo2"      ? olmo2()
-         : name == "phi3"       ? phi3()
-                                : llama();
+  return name == "gpt2"              ? gpt2()
+         : name == "gpt_neox"        ? gpt_neox()
+         : name == "opt"             ? opt()
+         : name == "bert"            ? bert("bert.")
+         : name == "roberta"         ? roberta()
+         : name == "distilbert"      ? distilbert()
+         : name == "olmo2"           ? olmo2()
+         : name == "phi3"            ? phi3()
+         : name.starts_with("gemma") ? gemma()
+                                     : llama();
 }
 
 std::map<std::string, std::vector<std::int64_t>> parameters(const TextShape& shape) {
@@ -190,6 +199,10 @@ std::map<std::string, std::vector<std::int64_t>> parameters(const TextShape& sha
     const std::string prefix = names.layer + std::to_string(layer) + ".";
     norm(prefix + names.attention_norm);
     norm(prefix + names.mlp_norm);
+    if (!names.attention_added_norm.empty()) {
+      norm(prefix + names.attention_added_norm);
+      norm(prefix + names.mlp_added_norm);
+    }
     if (names.fused.empty()) {
       linear(prefix + names.q, query_width, H, shape.qkv_bias);
       linear(prefix + names.k, kv_width, H, shape.qkv_bias);
@@ -198,7 +211,8 @@ std::map<std::string, std::vector<std::int64_t>> parameters(const TextShape& sha
       linear(prefix + names.fused, query_width + 2 * kv_width, H, shape.qkv_bias);
     }
     linear(prefix + names.o, H, query_width, shape.out_bias);
-    if (shape.architecture == "qwen3" || shape.architecture == "olmo2") {
+    if (shape.architecture == "qwen3" || shape.architecture == "olmo2" ||
+        shape.architecture == "gemma3_text") {
       const bool wide = shape.architecture == "olmo2";
       all[prefix + "self_attn.q_norm.weight"] = {wide ? query_width : shape.head_dim};
       all[prefix + "self_attn.k_norm.weight"] = {wide ? kv_width : shape.head_dim};

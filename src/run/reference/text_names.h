@@ -17,6 +17,7 @@ struct Names {
   std::string attention_norm = {};
   std::string q = {}, k = {}, v = {}, fused = {}, o = {};
   std::string mlp_norm = {};
+  std::string attention_added_norm = {}, mlp_added_norm = {};
   std::string gate = {}, up = {}, fused_mlp = {}, down = {};
   std::string tokens = {}, positions = {}, segments = {};
   std::string embedding_norm = {};

@@ -3,8 +3,7 @@
 // all queries and all keys of a token, and of what attention and MLP add; and Phi-3, which stores
 // q, k and v, and gate and up, as one tensor each.
 //
-// Windows are not implemented.  They change nothing in a document of at most so many tokens, and
-// longer ones are refused (length_limit).
+// Layers of a Mistral or a Phi-3 all have the window, of a Qwen those that are listed, or the last.
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
@@ -18,27 +17,17 @@ namespace {
 using nlohmann::json;
 
 bool is_qwen(const std::string& architecture) { return architecture.starts_with("qwen"); }
+bool has_windows(const std::string& architecture) {
+  return architecture == "mistral" || architecture == "phi3" || is_qwen(architecture);
+}
 bool has_attention_bias(const std::string& architecture) {
   return architecture == "llama" || architecture == "qwen3" || architecture == "olmo2";
 }
 
-// How far back attention reaches, where some layer has a window; 0: none has.
-std::int64_t window_of(const Keys& keys, const TextShape& shape) {
-  const json* types = keys.find("layer_types");
-  bool slides = false;
-  if (types != nullptr) {
-    const auto known = [](const json& type) {
-      return type == "full_attention" || type == "sliding_attention";
-    };
-    if (!types->is_array() || !std::cmp_equal(types->size(), shape.layers) ||
-        !std::all_of(types->begin(), types->end(), known)) {
-      keys.refuse(
-          "layer_types",
-          "accepted is \"full_attention\" or \"sliding_attention\" for each of the " +
-              std::to_string(shape.layers) + " layers");
-    }
-    slides = std::find(types->begin(), types->end(), "sliding_attention") != types->end();
-  }
+// Which layers have a window of attention, and which.
+void read_windows(const Keys& keys, TextShape& shape) {
+  const std::optional<std::vector<bool>> listed = read_windowed_layers(keys, shape.layers);
+  const bool slides = listed && std::ranges::count(*listed, true) > 0;
   // Qwen writes a window that is switched off; of the others it is on where there is one.
   const bool qwen = is_qwen(shape.architecture);
   const json* said = keys.find("sliding_window");
@@ -54,21 +43,33 @@ std::int64_t window_of(const Keys& keys, const TextShape& shape) {
   if (slides && window == 0) {
     keys.refuse("layer_types", "but there is no window: say sliding_window, or full_attention");
   }
-  if (qwen && types == nullptr) {  // its first layers attend to all tokens
+  if (window > 0 && !has_windows(shape.architecture)) {
+    keys.refuse(
+        "sliding_window",
+        "a \"" + shape.architecture +
+            "\" of transformers has no windows: remove the key, or say another model_type");
+  }
+  std::vector<bool> windowed;
+  if (qwen && listed) {
+    windowed = *listed;
+  } else if (qwen) {  // its first layers attend to all tokens
     const json* first = keys.find("max_window_layers");
     const std::int64_t full = !keys.says("max_window_layers") ? 28
                               : first == nullptr || is_off("max_window_layers", *first)
                                   ? 0
                                   : keys.size("max_window_layers");
-    slides = full < shape.layers;
+    for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+      windowed.push_back(layer >= full);
+    }
+  } else if (slides && std::ranges::count(*listed, false) > 0) {
+    keys.refuse(
+        "layer_types",
+        "a \"" + shape.architecture + "\" of transformers has its window in all layers");
   }
-  if (window == 0 || (qwen && !slides)) {
-    return 0;
-  }
-  if (!shape.causal) {
+  set_windows(shape, window, std::move(windowed));
+  if (!shape.causal && shape.window > 0) {
     keys.refuse("sliding_window", "bidirectional sliding windows are not implemented");
   }
-  return window;
 }
 
 // Key and value heads: those published where the file does not say them and they fit; null is as
@@ -131,7 +132,7 @@ TextShape read_llama(const Keys& keys, const std::string& architecture) {
   shape.padding_id = keys.padding_id(absent_padding(architecture), shape.vocab);
   shape.attention_dropout = keys.probability("attention_dropout", 0.0);
   shape.residual_dropout = phi3 ? keys.probability("resid_pdrop", 0.0) : 0.0;
-  shape.window = window_of(keys, shape);
+  read_windows(keys, shape);
   return shape;
 }
 
@@ -166,7 +167,13 @@ json write_llama(const TextShape& shape) {
   }
   if (shape.window > 0) {
     config["sliding_window"] = shape.window;
-    config["max_window_layers"] = 0;
+    std::int64_t full = 0;  // layers before the first with the window
+    for (; shape.window_of(full) == 0; ++full) {
+    }
+    config["max_window_layers"] = full;
+    if (!shape.windowed.empty()) {
+      config["layer_types"] = layer_types_of(shape);
+    }
   } else if (shape.architecture == "mistral") {
     config["sliding_window"] = nullptr;
   }

@@ -200,7 +200,10 @@ void write_rope(const TextShape& shape, json& config) {
   }
 }
 
-std::optional<Rope> rope_of(const TextShape& shape) {
+std::optional<Rope> rope_of(const TextShape& shape, std::int64_t layer) {
+  if (shape.window_rope_theta > 0 && shape.window_of(layer) > 0) {
+    return Rope{.theta = shape.window_rope_theta, .turned = shape.turned};
+  }
   return shape.learned_positions ? std::nullopt
                                  : std::optional<Rope>(
                                        {.theta = shape.rope_theta,

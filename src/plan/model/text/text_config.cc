@@ -35,7 +35,9 @@ const std::vector<TextFamily>& families() {
     std::vector<TextFamily> all = llama_families();
     all.insert(
         all.end(),
-        {gpt2_family(),
+        {gemma2_family(),
+         gemma3_family(),
+         gpt2_family(),
          gpt_neox_family(),
          opt_family(),
          bert_family(),
@@ -72,7 +74,9 @@ constexpr std::array kForeign = {
     Foreign{"deepseek", "its attention is latent and its layers are mixtures of experts", "llama"},
     Foreign{"electra", "its embedding has a width of its own", "bert"},
     Foreign{"falcon", kParallel, "llama"},
-    Foreign{"gemma", "its norms scale by 1 + weight and its embedding is scaled", "llama"},
+    Foreign{"gemma", "it has no norms of what its parts add", "gemma2"},
+    Foreign{"gemma3", kBesideText, "gemma3_text"},
+    Foreign{"gemma3n", "its layers have several streams", "gemma3_text"},
     Foreign{"glm", "it rotates a part of each head", "llama"},
     Foreign{"gpt_bigcode", "its heads share one key and one value head", "gpt2"},
     Foreign{"gpt_neo", "every second layer has a window of attention", "gpt2"},
@@ -125,7 +129,7 @@ constexpr const char* kClassEnds[] = {"For", "Model", "LMHeadModel", "DoubleHead
 // Whether the class is one of the family, in any spelling: "LLaMAForCausalLM",
 // "BertForPreTraining". transformers goes by model_type, and the weights say what the model is for.
 bool of_family(const std::string& architecture, const TextFamily& family) {
-  std::string own = family.model_type;
+  std::string own = family.class_begins.empty() ? family.model_type : family.class_begins;
   std::erase(own, '_');
   const auto same = [](char a, char b) { return std::tolower(a) == b; };
   if (architecture.size() < own.size() ||
@@ -223,13 +227,14 @@ Number parameters_in(const TextShape& shape) {
                            number(shape.out_bias) * h +
                            number(shape.qk_norm) * (shape.qk_norm_wide ? q_rows + kv_rows : 2 * d);
   const Number mlp = (inputs + 1) * ffn * h + number(shape.mlp_bias) * (inputs * ffn + h);
+  const Number norms = number(shape.sandwich_norm ? 4 : 2) * norm;  // of a layer
   const Number vocab = number(shape.vocab);
   const Number embedding = (vocab + number(shape.position_rows()) + number(shape.segments)) * h +
                            norm * number(shape.post_norm);
   const Number head = number(shape.tied ? 0 : 1) * vocab * h +
                       norm * number(shape.post_norm ? 0 : 1) +
                       number(shape.masked_lm) * (h * h + h + norm + vocab);
-  return number(shape.layers) * (attention + mlp + 2 * norm) + embedding + head;
+  return number(shape.layers) * (attention + mlp + norms) + embedding + head;
 }
 
 }  // namespace
@@ -265,6 +270,8 @@ std::string activation_name(Activation activation) {
       return "gelu";
     case Activation::gelu_tanh:
       return "gelu_new";
+    case Activation::geglu:
+      return "gelu_pytorch_tanh";
     case Activation::relu:
       return "relu";
   }
@@ -388,12 +395,6 @@ LengthLimit length_limit(const TextShape& shape) {
         .tokens = shape.max_positions,
         .why = "the model has learned " + std::to_string(shape.max_positions) + " positions"};
   }
-  if (shape.window > 0) {
-    return {
-        .tokens = shape.window,
-        .why = "the model's attention has a window of " + std::to_string(shape.window) +
-               " tokens (sliding_window), and windows shorter than a document are not implemented"};
-  }
   return {};
 }
 
@@ -474,6 +475,26 @@ std::string fingerprint(const TextShape& shape) {
   if (shape.activation != plain.activation) {
     add("activation", activation_name(shape.activation));
   }
+  if (shape.window > 0) {
+    std::string layers;
+    for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+      layers += shape.window_of(layer) > 0 ? '1' : '0';
+    }
+    add("window", std::to_string(shape.window));
+    add("windowed", layers);
+    add_real("window_rope_theta", shape.window_rope_theta);
+  }
+  const auto add_number = [&](std::string_view name, double value) {
+    if (value != 0) {
+      add_real(name, value);
+    }
+  };
+  add_number("norm_offset", shape.norm_offset);
+  add_number("score_root", shape.score_root);
+  add_number("score_cap", shape.score_cap);
+  add_number("logit_cap", shape.logit_cap);
+  add_flag("scaled_embedding", shape.scaled_embedding);
+  add_flag("sandwich_norm", shape.sandwich_norm);
   add_flag("layer_norm", shape.layer_norm);
   add_flag("post_norm", shape.post_norm);
   add_flag("added_norm", shape.added_norm);

@@ -24,9 +24,13 @@ struct TextFamily {
   WeightNames names = {};
   // Other names of keys, as transformers takes them (its attribute_map): other, own.
   std::vector<std::pair<std::string, std::string>> also_called = {};
+  // How its classes' names begin, in lower case; "": as the model_type.
+  std::string class_begins = {};
 };
 
 std::vector<TextFamily> llama_families();  // llama, mistral, olmo2, phi3, qwen2, qwen3
+TextFamily gemma2_family();
+TextFamily gemma3_family();
 TextFamily gpt2_family();
 TextFamily gpt_neox_family();
 TextFamily opt_family();
@@ -48,6 +52,15 @@ void read_rope(const Keys& keys, TextShape& shape, const RopeKeys& names = {});
 // The part of a head's columns that turns, as transformers makes whole columns of it.
 double turned_part(const TextShape& shape);
 void write_rope(const TextShape& shape, nlohmann::json& config);
+
+// Which layers have a window, as `layer_types` says it; nothing where the key is not there.  Throws
+// where that names another kind, or not one for each layer.
+std::optional<std::vector<bool>> read_windowed_layers(const Keys& keys, std::int64_t layers);
+// Into the shape, as it is put there: nothing where all layers have the window, no window where
+// none has.
+void set_windows(TextShape& shape, std::int64_t window, std::vector<bool> windowed);
+// `layer_types` as a configuration has it.
+nlohmann::json layer_types_of(const TextShape& shape);
 
 // The activation function that `key` names, one without a gate; and its name.
 Activation read_activation(const Keys& keys, const std::string& key, const std::string& absent);

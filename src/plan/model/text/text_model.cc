@@ -1,5 +1,7 @@
 // Text models: attention and MLP in turn on one stream, x [tokens, H].
 #include <cmath>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -19,15 +21,19 @@ double output_scale(const TextShape& model) {
 
 void add_norm(
     PartWeights& part, const TextShape& model, const std::string& name, Role role = Role::norm) {
-  part.vectors.push_back({role, name + ".weight", model.hidden, 1.0});
+  part.vectors.push_back({role, name + ".weight", model.hidden, 1.0 - model.norm_offset});
   if (model.layer_norm) {
     part.vectors.push_back({role, name + ".bias", model.hidden});
   }
 }
 
 // Of a part of a layer.
-void add_layer_norm(PartWeights& part, const TextShape& model, const std::string& name) {
+void add_layer_norms(
+    PartWeights& part, const TextShape& model, const std::string& name, const std::string& added) {
   add_norm(part, model, name, model.added_norm ? Role::added_norm : Role::norm);
+  if (model.sandwich_norm) {
+    add_norm(part, model, added, Role::added_norm);
+  }
 }
 
 // Where the rows of heads stand in a tensor, one every `stride` rows from `first` on.  A model that
@@ -116,7 +122,7 @@ PartWeights attention_weights(const TextShape& model, int domain) {
       .vectors = {}};
   place_heads(part, model);
   part.matrices[3].scale = output_scale(model);
-  add_layer_norm(part, model, names.attention_norm);
+  add_layer_norms(part, model, names.attention_norm, names.attention_added_norm);
   if (model.qkv_bias) {
     add_qkv_bias(part, model);
   }
@@ -125,8 +131,9 @@ PartWeights attention_weights(const TextShape& model, int domain) {
   }
   if (model.qk_norm) {
     const auto width = [&](std::int64_t heads) { return model.qk_norm_wide ? heads * D : D; };
-    part.vectors.push_back({Role::qk_norm, names.q_norm + ".weight", width(model.heads), 1.0});
-    part.vectors.push_back({Role::qk_norm, names.k_norm + ".weight", width(model.kv_heads), 1.0});
+    const double first = 1.0 - model.norm_offset;
+    part.vectors.push_back({Role::qk_norm, names.q_norm + ".weight", width(model.heads), first});
+    part.vectors.push_back({Role::qk_norm, names.k_norm + ".weight", width(model.kv_heads), first});
   }
   return part;
 }
@@ -135,7 +142,7 @@ PartWeights mlp_weights(const TextShape& model, int domain) {
   const WeightNames& names = weight_names(model);
   const Cuts width = even_cuts(model.ffn, domain);
   PartWeights part{.part = "mlp", .prefix = names.layers, .matrices = {}, .vectors = {}};
-  add_layer_norm(part, model, names.mlp_norm);
+  add_layer_norms(part, model, names.mlp_norm, names.mlp_added_norm);
   using Named = std::pair<const char*, std::string>;
   const Named gate{"gate", names.gate};
   const Named up{"up", names.up};
@@ -226,11 +233,16 @@ PartShape shape_of(const TextShape& model) {
       .vocab = model.vocab,
       .activation = model.activation,
       .norm_eps = model.norm_eps,
+      .norm_offset = model.norm_offset,
       .post_norm = model.post_norm,
       .qk_norm = model.qk_norm,
       .qk_norm_wide = model.qk_norm_wide,
       .padding_in_documents = model.padding_in_documents,
-      .rope = rope_of(model),
+      .rope = rope_of(model, 0),
+      .score_scale = model.score_root > 0 ? 1 / std::sqrt(model.score_root) : 0,
+      .score_cap = model.score_cap,
+      .logit_cap = model.logit_cap,
+      .embedding_scale = model.scaled_embedding ? std::sqrt(static_cast<double>(model.hidden)) : 1,
       .dropout = model.residual_dropout,
       .positions = model.learned_positions ? model.max_positions : 0,
       .position_rows = model.position_rows(),
@@ -297,10 +309,17 @@ Model text_model(const TextShape& shape) {
     model.other_names.older = {{"embed_out.", "lm_head."}};
   }
   model.parts.push_back({.site = 0, .part = shared(std::move(embedding))});
-  const auto layer_attention = shared(std::move(attention));
+  std::map<std::int64_t, std::shared_ptr<const Part>> attentions;  // by their window
   const auto layer_mlp = shared(std::move(mlp));
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
     const auto site = 2 * static_cast<std::uint32_t>(layer + 1);
+    std::shared_ptr<const Part>& layer_attention = attentions[shape.window_of(layer)];
+    if (layer_attention == nullptr) {
+      Part own = attention;
+      own.shape.window = shape.window_of(layer);
+      own.shape.rope = rope_of(shape, layer);
+      layer_attention = shared(std::move(own));
+    }
     model.parts.push_back({.layer = layer, .site = site, .part = layer_attention});
     model.parts.push_back({.layer = layer, .site = site + 1, .part = layer_mlp});
   }

@@ -31,8 +31,9 @@ struct TextShape {
   double norm_eps = 1e-6;          // rms_norm_eps, layer_norm_eps
   double rope_theta = 10000.0;
   RopeScaling rope_scaling = {};
-  bool tied = false;   // tie_word_embeddings
-  bool causal = true;  // is_causal, as transformers 5 reads it
+  double window_rope_theta = 0;  // of layers with a window, which stretch nothing; 0: as the others
+  bool tied = false;             // tie_word_embeddings
+  bool causal = true;            // is_causal, as transformers 5 reads it
   double initializer_range = 0.02;
 
   // What sets the architectures apart.
@@ -54,8 +55,18 @@ struct TextShape {
   bool masked_lm = false;            // labels come with the tokens; a transform before the head
   // Of that transform, where it is not the MLPs'.
   std::optional<Activation> transform_activation = {};
-  std::int64_t window = 0;       // sliding_window: attention reaches so many tokens back; 0: all
-  std::int64_t padding_id = -1;  // its embedding gets no gradient from being looked up; -1: none
+  // sliding_window: a query sees so many tokens, itself the last, in the layers with a window; 0:
+  // all
+  std::int64_t window = 0;
+  // Which layers have the window, from the first on, over and over; empty: all.
+  std::vector<bool> windowed = {};
+  bool sandwich_norm = false;     // what attention and MLP add is normed, beside their input
+  double norm_offset = 0;         // added to the weights of norms
+  double score_root = 0;          // q k is divided by its square root; 0: D
+  double score_cap = 0;           // attn_logit_softcapping; 0: none
+  double logit_cap = 0;           // final_logit_softcapping; 0: none
+  bool scaled_embedding = false;  // by sqrt(H)
+  std::int64_t padding_id = -1;   // its embedding gets no gradient from being looked up; -1: none
 
   // Dropout in training: of the embeddings, and of what is added to the residual stream.
   double embedding_dropout = 0.0;
@@ -63,7 +74,12 @@ struct TextShape {
   std::optional<double> attention_output_dropout = {};  // of what attention adds, where it differs
   double attention_dropout = 0.0;  // not implemented: training refuses it (expect_trainable)
 
-  [[nodiscard]] bool gated() const { return activation == Activation::swiglu; }
+  [[nodiscard]] bool gated() const { return is_gated(activation); }
+  // The window of a layer's attention; 0: it sees all.
+  [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
+    const auto kinds = static_cast<std::int64_t>(windowed.size());
+    return kinds == 0 || windowed[static_cast<std::size_t>(layer % kinds)] ? window : 0;
+  }
   // Rows of the position embedding.
   [[nodiscard]] std::int64_t position_rows() const {
     return learned_positions ? max_positions + position_offset : 0;
@@ -75,8 +91,7 @@ struct TextShape {
   friend bool operator==(const TextShape&, const TextShape&) = default;
 };
 
-// How long a document may be: by the positions that the model has learned, or by its window of
-// attention: shorter documents are the same without it, and there is no attention with one here.
+// How long a document may be: by the positions that the model has learned.
 LengthLimit length_limit(const TextShape& shape);
 
 // The shape that a parsed `config.json` describes. `source` names the file in messages; `notes` get
@@ -102,14 +117,14 @@ const std::string& class_of(const TextShape& shape);
 nlohmann::json config_of(const TextShape& shape);
 
 // SHA-256, in hexadecimal, of what the shape says about the mathematics (all but initializer_range,
-// dropout, the window, and max_positions where positions are rotated): names the model in a plan.
+// dropout, and max_positions where positions are rotated): names the model in a plan.
 std::string fingerprint(const TextShape& shape);
 
 // The same without any dropout.
 TextShape without_dropout(TextShape shape);
 
-// How queries and keys are turned; nothing where positions are learned.
-std::optional<Rope> rope_of(const TextShape& shape);
+// How a layer turns queries and keys; nothing where positions are learned.
+std::optional<Rope> rope_of(const TextShape& shape, std::int64_t layer);
 
 // Embedding, (attention, mlp) x L, transform of a masked LM, head, on one stream: x [tokens, H]; of
 // a parallel model what attention adds is another.

@@ -18,6 +18,8 @@ struct WeightNames {
   std::string q_norm;
   std::string k_norm;
   std::string mlp_norm;  // of the MLP's input; of what it adds where that is normed, as above
+  std::string attention_added_norm;  // of what is added, where the input is normed, too
+  std::string mlp_added_norm;
   std::string gate;
   std::string up;
   std::string down;

@@ -9,11 +9,21 @@ namespace paradyse::check {
 namespace {
 
 // The parts of the layers of a run that begins with `first`; fewer layers may have them than it is
-// of.
+// of.  Layers whose parts are called alike take one choice, also where they differ (in a window).
 struct PartsOfRun {
   std::vector<std::string> names;
   std::int64_t layers = 0;
 };
+
+std::vector<std::string> names_of(const Stack& stack) {
+  std::vector<std::string> names;
+  names.reserve(stack.parts.size());
+  for (const std::shared_ptr<const Part>& part : stack.parts) {
+    names.push_back(part->name);
+  }
+  return names;
+}
+
 PartsOfRun parts_of_run(
     const Findings& findings,
     const std::vector<Stack>& stacks,
@@ -21,9 +31,11 @@ PartsOfRun parts_of_run(
     std::int64_t first) {
   for (const Stack& stack : stacks) {
     if (first >= stack.first && first < stack.first + stack.layers) {
-      PartsOfRun found{.names = {}, .layers = stack.first + stack.layers - first};
-      for (const std::shared_ptr<const Part>& part : stack.parts) {
-        found.names.push_back(part->name);
+      PartsOfRun found{.names = names_of(stack), .layers = stack.first + stack.layers - first};
+      for (const Stack& next : stacks) {
+        if (next.first == first + found.layers && names_of(next) == found.names) {
+          found.layers += next.layers;
+        }
       }
       return found;
     }

@@ -75,6 +75,14 @@ LayerCosts::LayerCosts(
   if (stacks.empty()) {
     return;
   }
+  for (const Stack& stack : stacks) {
+    for (const std::shared_ptr<const Part>& part : stack.parts) {
+      std::vector<PartKind>& kinds = kinds_[part->name];
+      const auto known = std::ranges::find(kinds, part, &PartKind::part);
+      PartKind& kind = known == kinds.end() ? kinds.emplace_back(PartKind{part, 0}) : *known;
+      kind.share += static_cast<double>(stack.layers) / static_cast<double>(model_.layers);
+    }
+  }
   std::vector<std::vector<Candidate>> all;
   LayerChoice layer;
   for (const std::shared_ptr<const Part>& part : stacks.front().parts) {
@@ -155,10 +163,25 @@ PartCost LayerCosts::fold(std::size_t way, const std::vector<std::int64_t>& leng
   if (way == ways_.size()) {
     return rest_cost(task_, *seconds_, timeline(ends_, documents, domain_, {}, task_.training));
   }
+  // Seconds are the mean of the layers', bytes of the fullest.
   const PartChoice& choice = ways_[way];
-  const ScheduledPart part =
-      scheduled_part(task_of(model_, choice.part, documents, domain_), choice, task_.training);
-  return part_cost(task_, *seconds_, part, choice);
+  std::optional<PartCost> mean;
+  for (const auto& [kind, share] : kinds_.at(choice.part)) {
+    const ScheduledPart part =
+        scheduled_part(task_of(model_, kind, documents, domain_), choice, task_.training);
+    const PartCost cost = part_cost(task_, *seconds_, part, choice) * share;
+    if (!mean) {
+      mean = cost;
+      continue;
+    }
+    mean->wall += cost.wall;
+    mean->busy += cost.busy;
+    mean->forward += cost.forward;
+    mean->saved_bytes = std::max(mean->saved_bytes, cost.saved_bytes);
+    mean->transient_bytes = std::max(mean->transient_bytes, cost.transient_bytes);
+    mean->input_bytes = std::max(mean->input_bytes, cost.input_bytes);
+  }
+  return mean.value_or(PartCost{});
 }
 
 const PartCost& LayerCosts::at(std::size_t way, std::size_t i) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -92,7 +93,13 @@ class LayerCosts {
   const Model& model_;
   Model ends_;                      // of it, without layers
   std::vector<std::string> parts_;  // of a layer
-  std::string learned_ = {};        // of these, learned_part()
+  // Layers may differ in a part of one name (in a window of attention): how many have which.
+  struct PartKind {
+    std::shared_ptr<const Part> part;
+    double share = 1;  // of the layers
+  };
+  std::map<std::string, std::vector<PartKind>> kinds_ = {};  // by a part's name
+  std::string learned_ = {};                                 // of these, learned_part()
   std::shared_ptr<const TimeModel> seconds_;
   SavingChoices savings_;
   std::vector<PartChoice> ways_;  // to run one part

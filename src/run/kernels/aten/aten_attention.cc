@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 #include <numbers>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -84,7 +85,7 @@ class Tile {
   at::Tensor narrow_;
 };
 
-// Calls body(queries, keys seen by some of them) run by run; both counted from the block's first.
+// Calls body(queries, keys that some of them see) run by run; both counted from the block's first.
 template <typename Body>
 void for_queries(const Attention& attention, Body body) {
   const std::int64_t height = attention_tile(attention.block).queries;
@@ -92,10 +93,11 @@ void for_queries(const Attention& attention, Body body) {
   const std::int64_t keys = attention.block.keys.size();
   for (std::int64_t i = 0; i < queries; i += height) {
     const Interval mine{i, std::min(i + height, queries)};
-    body(
-        mine,
-        attention.causal ? std::clamp<std::int64_t>(mine.end + attention.block.diagonal, 0, keys)
-                         : keys);
+    const auto& [of_queries, of_keys, diagonal, window] = attention.block;
+    const std::int64_t end =
+        attention.causal ? std::clamp<std::int64_t>(mine.end + diagonal, 0, keys) : keys;
+    const std::int64_t first = attention.causal && window > 0 ? i + diagonal + 1 - window : 0;
+    body(mine, Interval{std::clamp<std::int64_t>(first, 0, end), end});
   }
 }
 
@@ -115,13 +117,16 @@ at::Tensor pairs(
 // Where a query of the tile does not see a key; undefined where all see all.
 at::Tensor hidden(
     const Attention& attention, Interval queries, Interval keys, const at::Tensor& like) {
-  if (!attention.causal || keys.end - 1 <= queries.begin + attention.block.diagonal) {
+  const auto& [of_queries, of_keys, diagonal, window] = attention.block;
+  const bool windowed = window > 0 && keys.begin <= queries.end - 1 + diagonal - window;
+  if (!attention.causal || (keys.end - 1 <= queries.begin + diagonal && !windowed)) {
     return {};
   }
   const auto options = like.options().dtype(at::kLong);
   const at::Tensor i = at::arange(queries.begin, queries.end, options).unsqueeze(1);
   const at::Tensor j = at::arange(keys.begin, keys.end, options).unsqueeze(0);
-  return j > i + attention.block.diagonal;
+  const at::Tensor later = j > i + diagonal;
+  return windowed ? later.logical_or_(j <= i + (diagonal - window)) : later;
 }
 
 Interval inside(Interval rows, Interval of) { return {of.begin + rows.begin, of.begin + rows.end}; }
@@ -137,7 +142,7 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
   const at::Tensor statistics = scratch(q.matrix, sum, {3, size.queries});
   for (std::int64_t head = 0; head < attention.heads; ++head) {
     SumsOf o_sums(part(o, attention.block.queries, head * D, D), sum, merge);
-    for_queries(attention, [&](Interval queries, std::int64_t seen) {
+    for_queries(attention, [&](Interval queries, Interval seen) {
       const std::int64_t n = queries.size();
       const Interval rows = inside(queries, attention.block.queries);
       const at::Tensor maximum = statistics[0].narrow(0, 0, n);
@@ -145,7 +150,7 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
       at::Tensor factor = statistics[2].narrow(0, 0, n);
       const at::Tensor l_rows = part(l, rows, head, 1).squeeze(1);
       at::Tensor o_rows = o_sums.rows(queries);
-      if (seen == 0) {
+      if (seen.empty()) {
         if (!merge) {
           o_rows.zero_();
           l_rows.fill_(kNothing);
@@ -161,8 +166,8 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
         total.zero_();
         o_rows.zero_();
       }
-      for (std::int64_t j = 0; j < seen; j += size.keys) {
-        const Interval keys{j, std::min(j + size.keys, seen)};
+      for (std::int64_t j = seen.begin; j < seen.end; j += size.keys) {
+        const Interval keys{j, std::min(j + size.keys, seen.end)};
         const Interval key_rows = inside(keys, attention.block.keys);
         at::Tensor p = tile.sums(n, keys.size());
         scaled_product(
@@ -176,6 +181,9 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
         }
         if (mask.matrix.defined()) {
           p.add_(part(mask, key_rows, 0, 1).t(), kLog2e);
+        }
+        if (attention.cap > 0) {
+          p.div_(attention.cap * kLog2e).tanh_().mul_(attention.cap * kLog2e);
         }
         if (const at::Tensor later = hidden(attention, queries, keys, p); later.defined()) {
           p.masked_fill_(later, kNothing);
@@ -215,7 +223,7 @@ void attend_adjoint(
   SumsOf grad_v_sums(part(grad_v, attention.block.keys, 0, D), sum, true);
   for (std::int64_t head = 0; head < attention.heads; ++head) {
     SumsOf grad_q_sums(part(grad_q, attention.block.queries, head * D, D), sum, true);
-    for_queries(attention, [&](Interval queries, std::int64_t seen) {
+    for_queries(attention, [&](Interval queries, Interval seen) {
       const HostScope library_memory;
       const std::int64_t n = queries.size();
       const Interval rows = inside(queries, attention.block.queries);
@@ -225,8 +233,8 @@ void attend_adjoint(
       const at::Tensor g_rows = part(grad_o, rows, head * D, D);
       log_sum.copy_(part(l, rows, head, 1).squeeze(1) * kLog2e);
       dot.copy_((part(o, rows, head * D, D).to(sum) * g_rows.to(sum)).sum(1));
-      for (std::int64_t j = 0; j < seen; j += size.keys) {
-        const Interval keys{j, std::min(j + size.keys, seen)};
+      for (std::int64_t j = seen.begin; j < seen.end; j += size.keys) {
+        const Interval keys{j, std::min(j + size.keys, seen.end)};
         const Interval key_rows = inside(keys, attention.block.keys);
         const at::Tensor k_rows = part(k, key_rows, 0, D);
         at::Tensor p = p_tile.sums(n, keys.size());
@@ -239,12 +247,21 @@ void attend_adjoint(
         if (mask.matrix.defined()) {
           p.add_(part(mask, key_rows, 0, 1).t(), kLog2e);
         }
+        at::Tensor slope;  // of the cap
+        if (attention.cap > 0) {
+          p.div_(attention.cap * kLog2e).tanh_();
+          slope = 1 - p.square();
+          p.mul_(attention.cap * kLog2e);
+        }
         p.sub_(log_sum.unsqueeze(1)).exp2_();
         const at::Tensor later = hidden(attention, queries, keys, p);
         if (later.defined()) {
           p.masked_fill_(later, 0);
         }
         d.sub_(dot.unsqueeze(1)).mul_(p);
+        if (slope.defined()) {
+          d.mul_(slope);
+        }
         if (later.defined()) {
           d.masked_fill_(later, 0);
         }
@@ -328,9 +345,9 @@ std::vector<Pack> packs(
   for (const AttentionBlock& block : blocks) {
     const std::int64_t queries = block.queries.size();
     const std::int64_t keys = block.keys.size();
-    const bool whole = !causal || block.diagonal >= keys - 1;
+    const bool whole = block.window == 0 && (!causal || block.diagonal >= keys - 1);
     const bool corner = block.diagonal >= 0 && block.diagonal == keys - queries;
-    const bool square = corner && block.diagonal == 0;
+    const bool square = corner && block.diagonal == 0 && block.window == 0;
     // torch's kernel takes blocks of one query another way
     const bool taken = (whole || corner) && queries > 1;
     const bool dense =
@@ -340,12 +357,14 @@ std::vector<Pack> packs(
         .blocks = {block},
         .plain = taken && !dense,
         .causal = !whole,
+        .window = block.window,
         .onto = block.queries.begin < begun,
         .dense = dense};
     begun = block.queries.end;
     const Launch more = launch.with(block);
     if (!all.empty() && all.back().plain && alone.plain && all.back().causal == alone.causal &&
-        all.back().onto == alone.onto && all.back().queries().end == block.queries.begin &&
+        all.back().window == alone.window && all.back().onto == alone.onto &&
+        all.back().queries().end == block.queries.begin &&
         all.back().keys().end == block.keys.begin && more.worth_it()) {
       all.back().blocks.push_back(block);
       launch = more;
@@ -414,8 +433,11 @@ void for_flash_blocks(const Pack& pack, const FlashHeads& heads, Body body) {
   for (const AttentionBlock& block : pack.blocks) {
     const at::Tensor i = at::arange(block.queries.size()).unsqueeze(1);
     const at::Tensor j = at::arange(block.keys.size()).unsqueeze(0);
-    const at::Tensor unseen =
-        pack.causal ? j > i + (block.keys.size() - block.queries.size()) : j < 0;
+    const std::int64_t diagonal = block.keys.size() - block.queries.size();
+    at::Tensor unseen = pack.causal ? j > i + diagonal : j < 0;
+    if (pack.window > 0) {
+      unseen = unseen.logical_or(j <= i + (diagonal - pack.window));
+    }
     const at::indexing::Slice q(
         block.queries.begin - pack.queries().begin, block.queries.end - pack.queries().begin);
     const at::indexing::Slice k(
@@ -474,6 +496,14 @@ FlashOperands plain_backward(
   return {grad.q.to(type), grad.k.to(type), grad.v.to(type)};
 }
 
+// Flash's window: keys before a query's own that it sees, and behind it; none: all.
+std::optional<std::int64_t> keys_before(const Pack& pack) {
+  return pack.window > 0 ? std::optional(pack.window - 1) : std::nullopt;
+}
+std::optional<std::int64_t> keys_behind(const Pack& pack) {
+  return pack.window > 0 ? std::optional<std::int64_t>(0) : std::nullopt;
+}
+
 FlashResults flash_forward(const Pack& pack, const FlashHeads& heads, const FlashOperands& in) {
   if (in.q.is_cpu()) {
     return plain_forward(pack, heads, in);
@@ -490,7 +520,9 @@ FlashResults flash_forward(const Pack& pack, const FlashHeads& heads, const Flas
       /*dropout_p=*/0,
       pack.causal,
       /*return_debug_mask=*/false,
-      heads.scale);
+      heads.scale,
+      keys_before(pack),
+      keys_behind(pack));
   return {std::get<0>(result), std::get<1>(result)};
 }
 
@@ -522,7 +554,9 @@ FlashOperands flash_backward(
       pack.causal,
       random,
       random,
-      heads.scale);
+      heads.scale,
+      keys_before(pack),
+      keys_behind(pack));
   return {grad_q, grad_k, grad_v};
 }
 
@@ -770,7 +804,7 @@ std::vector<FlashRuns> flash_runs(const BlockAttention& attention) {
 // In which torch's kernels, or tiles, take the blocks.
 std::vector<Pack> packs_of(const BlockAttention& attention, const AttentionMatrices& in) {
   const AttentionKernels allowed = attention_kernels();
-  if (!allowed.flash || in.bias.defined() || in.mask.defined() ||
+  if (!allowed.flash || in.bias.defined() || in.mask.defined() || attention.cap > 0 ||
       !flash_takes(in.q, attention.head_dim)) {
     std::vector<Pack> all;
     std::int64_t begun = 0;  // queries before this one have had a block

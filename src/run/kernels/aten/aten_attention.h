@@ -35,12 +35,13 @@ void attend_adjoint(
 
 // Blocks that one call takes.  `plain`: by cumulative lengths; queries and keys of each follow
 // those of the one before it, and all are whole, or all causal with the last query seeing the last
-// key.  `dense`: a single block, for cuDNN.  Else a single block, for tiles.
+// key, and the same window.  `dense`: a single block, for cuDNN.  Else a single block, for tiles.
 struct Pack {
   std::vector<AttentionBlock> blocks;
   bool plain = true;
   bool causal = false;
-  bool onto = false;  // earlier blocks had these queries
+  std::int64_t window = 0;  // AttentionBlock::window
+  bool onto = false;        // earlier blocks had these queries
   bool dense = false;
 
   [[nodiscard]] Interval queries() const;

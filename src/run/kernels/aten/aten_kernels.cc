@@ -1,6 +1,7 @@
 #include "src/run/kernels/aten/aten_kernels.h"
 
 #include <limits>
+#include <numbers>
 
 #include "paradyse/plan/program.h"
 #include "paradyse/run/accountant.h"
@@ -31,23 +32,28 @@ at::Tensor indices(std::span<const std::int64_t> numbers, c10::Device device) {
   return device.is_cpu() ? here.clone() : to_device(here, device);
 }
 
-void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
+void rms_norm(
+    const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm& norm, const at::Tensor& y) {
   const HostScope library_memory;
+  const at::Tensor factor = wide(w) + norm.offset;
   for_rows(x.size(0), x.size(1), [&](std::int64_t first, std::int64_t count) {
     const at::Tensor in = wide(runs(x, first, count, w.size(0)));
-    const at::Tensor inverse = in.square().mean({-1}, true).add_(eps).rsqrt_();
-    runs(y, first, count, w.size(0)).copy_((in * inverse).mul_(w));
+    const at::Tensor inverse = in.square().mean({-1}, true).add_(norm.eps).rsqrt_();
+    runs(y, first, count, w.size(0)).copy_((in * inverse).mul_(factor));
   });
 }
 
 void rms_norm_adjoint(
-    const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients& gradients) {
+    const at::Tensor& x,
+    const at::Tensor& w,
+    const kernels::RmsNorm& norm,
+    const kernels::NormGradients& gradients) {
   const HostScope library_memory;
-  const at::Tensor factor = wide(w);
+  const at::Tensor factor = wide(w) + norm.offset;
   for_rows(x.size(0), x.size(1), [&](std::int64_t first, std::int64_t count) {
     const at::Tensor in = wide(runs(x, first, count, w.size(0)));
     const at::Tensor g = wide(runs(gradients.y, first, count, w.size(0)));
-    const at::Tensor s = in.square().mean({-1}, true).add_(eps).rsqrt_();
+    const at::Tensor s = in.square().mean({-1}, true).add_(norm.eps).rsqrt_();
     const at::Tensor wg = g * factor;
     const at::Tensor c = (in * wg).mean({-1}, true) * s * s;
     put(runs(gradients.x, first, count, w.size(0)), s * (wg - in * c), gradients.accumulate);
@@ -276,12 +282,19 @@ void softmax(const at::Tensor& scores, const kernels::ScoreRows& rows) {
   for_rows(rows.tokens, row, [&](std::int64_t first, std::int64_t count) {
     at::Tensor part =
         scores.narrow(0, first * row, count * row).view({count, rows.heads, rows.keys});
+    if (rows.cap > 0) {
+      const double cap = rows.cap * std::numbers::log2e;
+      part.div_(cap).tanh_().mul_(cap);
+    }
     if (rows.causal) {
       const auto options = scores.options().dtype(at::kLong);
       const std::int64_t seen = rows.seen + first;
       const at::Tensor i = at::arange(seen, seen + count, options).view({count, 1, 1});
-      part.masked_fill_(
-          at::arange(rows.keys, options) >= i, -std::numeric_limits<double>::infinity());
+      const at::Tensor keys = at::arange(rows.keys, options);
+      part.masked_fill_(keys >= i, -std::numeric_limits<double>::infinity());
+      if (rows.window > 0) {
+        part.masked_fill_(keys < i - rows.window, -std::numeric_limits<double>::infinity());
+      }
     }
     part.sub_(part.amax({2}, true)).exp2_();
     part.div_(part.sum({2}, true));

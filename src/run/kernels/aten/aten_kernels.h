@@ -34,9 +34,13 @@ void for_rows(std::int64_t rows, std::int64_t cols, Body body) {
 // Numbers of the host, on the device.
 at::Tensor indices(std::span<const std::int64_t> numbers, c10::Device device);
 
-void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y);
+void rms_norm(
+    const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm& norm, const at::Tensor& y);
 void rms_norm_adjoint(
-    const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients& gradients);
+    const at::Tensor& x,
+    const at::Tensor& w,
+    const kernels::RmsNorm& norm,
+    const kernels::NormGradients& gradients);
 void layer_norm(
     const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps, const at::Tensor& y);
 void layer_norm_adjoint(

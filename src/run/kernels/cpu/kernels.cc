@@ -20,7 +20,7 @@ using ops::Sum;
 
 template <typename T>
 inline __attribute__((always_inline)) void norm_rows(
-    const T* x, const T* w, Sum<T> eps, T* y, std::int64_t rows, std::int64_t H) {
+    const T* x, const T* w, Sum<T> eps, Sum<T> offset, T* y, std::int64_t rows, std::int64_t H) {
   for (std::int64_t r = 0; r < rows; ++r) {
     const T* in = x + r * H;
     T* out = y + r * H;
@@ -31,17 +31,19 @@ inline __attribute__((always_inline)) void norm_rows(
     }
     const Sum<T> inverse = 1 / std::sqrt(squares / static_cast<Sum<T>>(H) + eps);
     for (std::int64_t i = 0; i < H; ++i) {
-      put(out[i], wide(in[i]) * inverse * wide(w[i]));
+      put(out[i], wide(in[i]) * inverse * (wide(w[i]) + offset));
     }
   }
 }
 
-// With s = 1/rms and g = grad_y: grad_x = s (w g - x s^2 mean(w g x)), grad_w += g x s.
+// With s = 1/rms, g = grad_y and v = w + offset: grad_x = s (v g - x s^2 mean(v g x)), grad_w += g
+// x s.
 template <typename T>
 inline __attribute__((always_inline)) void norm_adjoint_rows(
     const T* x,
     const T* w,
     Sum<T> eps,
+    Sum<T> offset,
     const T* grad_y,
     T* grad_x,
     bool accumulate,
@@ -57,7 +59,7 @@ inline __attribute__((always_inline)) void norm_adjoint_rows(
     for (std::int64_t i = 0; i < H; ++i) {
       const auto v = wide(in[i]);
       squares += v * v;
-      dot += v * wide(w[i]) * wide(g[i]);
+      dot += v * (wide(w[i]) + offset) * wide(g[i]);
     }
     const Sum<T> s = 1 / std::sqrt(squares / static_cast<Sum<T>>(H) + eps);
     const Sum<T> c = s * s * dot / static_cast<Sum<T>>(H);
@@ -65,14 +67,14 @@ inline __attribute__((always_inline)) void norm_adjoint_rows(
       for (std::int64_t i = 0; i < H; ++i) {
         const auto v = wide(in[i]);
         const auto gi = wide(g[i]);
-        put(out[i], wide(out[i]) + s * (wide(w[i]) * gi - v * c));
+        put(out[i], wide(out[i]) + s * ((wide(w[i]) + offset) * gi - v * c));
         grad_w[i] += gi * v * s;
       }
     } else {
       for (std::int64_t i = 0; i < H; ++i) {
         const auto v = wide(in[i]);
         const auto gi = wide(g[i]);
-        put(out[i], s * (wide(w[i]) * gi - v * c));
+        put(out[i], s * ((wide(w[i]) + offset) * gi - v * c));
         grad_w[i] += gi * v * s;
       }
     }
@@ -407,23 +409,62 @@ inline __attribute__((always_inline)) void swiglu_adjoint_row(
   }
 }
 
+// tanh(x).  float: by a polynomial around 0, where the quotient would lose digits; relative error
+// below 4e-7, and in a loop of vectors.
+inline __attribute__((always_inline)) double hyperbolic_tangent(double x) { return std::tanh(x); }
+inline __attribute__((always_inline)) float hyperbolic_tangent(float x) {
+  constexpr float kTwoLog2e = 2.8853901F;
+  const float size = x < 0 ? -x : x;
+  const float power = power_of_two(-kTwoLog2e * size);
+  const float quotient = (1 - power) / (1 + power);
+  const float z = x * x;
+  float sum = -8.8632355e-3F;
+  sum = sum * z + 2.1869489e-2F;
+  sum = sum * z - 5.3968254e-2F;
+  sum = sum * z + 1.3333333e-1F;
+  sum = sum * z - 3.3333333e-1F;
+  sum = sum * z + 1;
+  return z < 0.09F ? sum * x : x < 0 ? -quotient : quotient;
+}
+
+// The columns of a row that count.
+struct CountedColumns {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+inline CountedColumns columns_of(const Counted& counted, std::int64_t row, std::int64_t cols) {
+  const std::int64_t last = counted.first_visible + row + 1;
+  const std::int64_t end = std::clamp<std::int64_t>(last, 0, cols);
+  return {counted.window > 0 ? std::clamp<std::int64_t>(last - counted.window, 0, end) : 0, end};
+}
+
 template <typename T>
 inline __attribute__((always_inline)) void softmax_rows(
-    const Scores& scores, std::int64_t first_visible, void* maxima, void* sums, void* factors) {
+    const Scores& scores, const Counted& counted, void* maxima, void* sums, void* factors) {
   using S = Sum<T>;
   const std::int64_t cols = scores.cols;
   for (std::int64_t r = 0; r < scores.rows; ++r) {
     S* row = static_cast<S*>(scores.sums) + r * cols;
     S& maximum = static_cast<S*>(maxima)[r];
-    const std::int64_t seen = std::clamp<std::int64_t>(first_visible + r + 1, 0, cols);
+    const CountedColumns mine = columns_of(counted, r, cols);
+    const std::int64_t first = mine.begin;
+    const std::int64_t seen = mine.end;
+    if (counted.cap > 0) {
+      const auto cap = static_cast<S>(counted.cap);
+#pragma omp simd
+      for (std::int64_t c = first; c < seen; ++c) {
+        row[c] = cap * hyperbolic_tangent(row[c] / cap);
+      }
+    }
     S highest = maximum;
 #pragma omp simd reduction(max : highest)
-    for (std::int64_t c = 0; c < seen; ++c) {
+    for (std::int64_t c = first; c < seen; ++c) {
       highest = highest > row[c] ? highest : row[c];
     }
     S sum = 0;
+    std::fill(row, row + first, S{0});
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t c = 0; c < seen; ++c) {
+    for (std::int64_t c = first; c < seen; ++c) {
       row[c] = power_of_two(row[c] - highest);
       sum += row[c];
     }
@@ -436,7 +477,7 @@ inline __attribute__((always_inline)) void softmax_rows(
         put(narrow[c], row[c]);
       }
     }
-    const S factor = seen == 0 ? 1 : std::exp2(maximum - highest);
+    const S factor = seen == first ? 1 : std::exp2(maximum - highest);
     static_cast<S*>(factors)[r] = factor;
     static_cast<S*>(sums)[r] = static_cast<S*>(sums)[r] * factor + sum;
     maximum = highest;
@@ -447,7 +488,7 @@ template <typename T>
 inline __attribute__((always_inline)) void softmax_adjoint_rows(
     const Scores& p_scores,
     const Scores& d_scores,
-    std::int64_t first_visible,
+    const Counted& counted,
     const void* log_sums,
     const void* dots) {
   using S = Sum<T>;
@@ -457,11 +498,25 @@ inline __attribute__((always_inline)) void softmax_adjoint_rows(
     S* d = static_cast<S*>(d_scores.sums) + r * cols;
     const S log_sum = static_cast<const S*>(log_sums)[r];
     const S dot = static_cast<const S*>(dots)[r];
-    const std::int64_t seen = std::clamp<std::int64_t>(first_visible + r + 1, 0, cols);
+    const CountedColumns mine = columns_of(counted, r, cols);
+    const std::int64_t first = mine.begin;
+    const std::int64_t seen = mine.end;
+    std::fill(p, p + first, S{0});
+    std::fill(d, d + first, S{0});
+    if (counted.cap > 0) {
+      const auto cap = static_cast<S>(counted.cap);
 #pragma omp simd
-    for (std::int64_t c = 0; c < seen; ++c) {
-      p[c] = power_of_two(p[c] - log_sum);
-      d[c] = p[c] * (d[c] - dot);
+      for (std::int64_t c = first; c < seen; ++c) {
+        const S capped = hyperbolic_tangent(p[c] / cap);
+        p[c] = power_of_two(cap * capped - log_sum);
+        d[c] = p[c] * (d[c] - dot) * (1 - capped * capped);
+      }
+    } else {
+#pragma omp simd
+      for (std::int64_t c = first; c < seen; ++c) {
+        p[c] = power_of_two(p[c] - log_sum);
+        d[c] = p[c] * (d[c] - dot);
+      }
     }
     for (std::int64_t c = seen; c < cols; ++c) {
       p[c] = 0;
@@ -521,6 +576,7 @@ struct NormCall {
   std::int64_t stride;  // of x
   std::int64_t runs;    // of a row, each as wide as w
   std::int64_t cols;
+  double offset = 0;  // of an RMSNorm
 };
 
 PARADYSE_CLONES void norm_call(const NormCall& call, void* y, std::int64_t y_stride) {
@@ -532,6 +588,7 @@ PARADYSE_CLONES void norm_call(const NormCall& call, void* y, std::int64_t y_str
               static_cast<const T*>(call.x) + r * call.stride,
               static_cast<const T*>(call.w),
               static_cast<Sum<T>>(call.eps),
+              static_cast<Sum<T>>(call.offset),
               static_cast<T*>(y) + r * y_stride,
               call.runs,
               call.cols);
@@ -558,6 +615,7 @@ PARADYSE_CLONES void norm_adjoint_call(const NormCall& call, const NormGradientD
               static_cast<const T*>(call.x) + r * call.stride,
               static_cast<const T*>(call.w),
               static_cast<Sum<T>>(call.eps),
+              static_cast<Sum<T>>(call.offset),
               static_cast<const T*>(grad.y) + r * grad.y_stride,
               static_cast<T*>(grad.x) + r * grad.x_stride,
               grad.accumulate,
@@ -604,16 +662,17 @@ PARADYSE_CLONES void layer_norm_adjoint_call(const NormCall& call, const NormGra
       });
 }
 
-NormCall norm_of(const at::Tensor& x, const at::Tensor& w, double eps) {
+NormCall norm_of(const at::Tensor& x, const at::Tensor& w, const RmsNorm& norm) {
   return {
       x.scalar_type(),
       x.const_data_ptr(),
       w.const_data_ptr(),
-      eps,
+      norm.eps,
       x.size(0),
       x.stride(0),
       x.size(1) / w.size(0),
-      w.size(0)};
+      w.size(0),
+      norm.offset};
 }
 
 PARADYSE_CLONES void add_to_rows_call(
@@ -723,22 +782,22 @@ PARADYSE_CLONES void rotate_call(
 }
 
 PARADYSE_CLONES void softmax_call(
-    const Scores& scores, std::int64_t first_visible, void* maximum, void* sum, void* factor) {
+    const Scores& scores, const Counted& counted, void* maximum, void* sum, void* factor) {
   with_type(
       scores.type, PARADYSE_TYPED {
-        softmax_rows<typename decltype(tag)::type>(scores, first_visible, maximum, sum, factor);
+        softmax_rows<typename decltype(tag)::type>(scores, counted, maximum, sum, factor);
       });
 }
 
 PARADYSE_CLONES void softmax_adjoint_call(
     const Scores& p,
     const Scores& d,
-    std::int64_t first_visible,
+    const Counted& counted,
     const void* log_sum,
     const void* dot) {
   with_type(
       p.type, PARADYSE_TYPED {
-        softmax_adjoint_rows<typename decltype(tag)::type>(p, d, first_visible, log_sum, dot);
+        softmax_adjoint_rows<typename decltype(tag)::type>(p, d, counted, log_sum, dot);
       });
 }
 
@@ -866,14 +925,14 @@ std::span<const std::int64_t> numbers_of(
 
 }  // namespace
 
-void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
-  norm_call(norm_of(x, w, eps), y.mutable_data_ptr(), y.stride(0));
+void rms_norm(const at::Tensor& x, const at::Tensor& w, const RmsNorm& norm, const at::Tensor& y) {
+  norm_call(norm_of(x, w, norm), y.mutable_data_ptr(), y.stride(0));
 }
 
 void rms_norm_adjoint(
-    const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients) {
+    const at::Tensor& x, const at::Tensor& w, const RmsNorm& norm, const NormGradients& gradients) {
   norm_adjoint_call(
-      norm_of(x, w, eps),
+      norm_of(x, w, norm),
       {gradients.y.const_data_ptr(),
        gradients.y.stride(0),
        gradients.x.mutable_data_ptr(),
@@ -993,17 +1052,17 @@ void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Ten
 }
 
 void softmax_tile(
-    const Scores& scores, std::int64_t first_visible, void* maximum, void* sum, void* factor) {
-  softmax_call(scores, first_visible, maximum, sum, factor);
+    const Scores& scores, const Counted& counted, void* maximum, void* sum, void* factor) {
+  softmax_call(scores, counted, maximum, sum, factor);
 }
 
 void softmax_tile_adjoint(
     const Scores& p,
     const Scores& d,
-    std::int64_t first_visible,
+    const Counted& counted,
     const void* log_sum,
     const void* dot) {
-  softmax_adjoint_call(p, d, first_visible, log_sum, dot);
+  softmax_adjoint_call(p, d, counted, log_sum, dot);
 }
 
 void rows_to_numbers(

@@ -10,9 +10,13 @@
 
 namespace paradyse::kernels {
 
-void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y);
+void rms_norm(
+    const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm& norm, const at::Tensor& y);
 void rms_norm_adjoint(
-    const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients);
+    const at::Tensor& x,
+    const at::Tensor& w,
+    const kernels::RmsNorm& norm,
+    const kernels::NormGradients& gradients);
 void layer_norm(
     const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps, const at::Tensor& y);
 void layer_norm_adjoint(
@@ -36,20 +40,24 @@ struct Scores {
   std::int64_t cols = 0;
 };
 
-// One step of the running softmax: row r, whose first `first_visible + r + 1` columns count,
-// becomes 2^(score - maximum), others 0; maximum and sum [rows] take them in, and factor [rows] is
-// 2^(maximum before - after), by which earlier results have to be multiplied.
+// Which of a tile's scores count: of row r the first `first_visible + r + 1` columns, of these the
+// last `window` (0: all).  A score s counts as cap tanh(s / cap); 0: as it is.
+struct Counted {
+  std::int64_t first_visible = 0;
+  std::int64_t window = 0;
+  double cap = 0;  // in base 2, as scores are
+};
+
+// One step of the running softmax: what counts in a row becomes 2^(score - maximum), the rest 0;
+// maximum and sum [rows] take it in, and factor [rows] is 2^(maximum before - after), by which
+// earlier results have to be multiplied.
 void softmax_tile(
-    const Scores& scores, std::int64_t first_visible, void* maximum, void* sum, void* factor);
+    const Scores& scores, const Counted& counted, void* maximum, void* sum, void* factor);
 
 // p: scores, becomes the probabilities 2^(score - log_sum); d: their gradient, becomes that of the
-// scores, p (d - dot), where dot is the sum of p d over all keys.
+// scores, p (d - dot), where dot is the sum of p d over all keys; of capped ones before their cap.
 void softmax_tile_adjoint(
-    const Scores& p,
-    const Scores& d,
-    std::int64_t first_visible,
-    const void* log_sum,
-    const void* dot);
+    const Scores& p, const Scores& d, const Counted& counted, const void* log_sum, const void* dot);
 
 // Rows of numbers, `stride` elements apart.
 struct StridedRows {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include <ATen/Dispatch.h>
 
@@ -23,7 +24,9 @@ void softmax_of(S* row, at::ScalarType type, const ScoreRows& rows) {
       S factor = 0;
       softmax_tile(
           {.type = type, .sums = row, .rows = 1, .cols = rows.keys},
-          rows.causal ? rows.seen + token - 1 : rows.keys,
+          {.first_visible = rows.causal ? rows.seen + token - 1 : rows.keys,
+           .window = rows.window,
+           .cap = rows.cap * std::numbers::log2e},
           &maximum,
           &sum,
           &factor);

@@ -156,22 +156,33 @@ class KeyNumbers {
   const S* numbers_ = nullptr;
 };
 
-// For each run of queries: start(queries), body(queries, keys, first_visible) for the tiles of
-// which it sees something, in order of keys, done(queries, keys seen).
+// For each run of queries: start(queries), body(queries, keys, what counts, whether they are the
+// first) for the tiles of which it sees something, in order of keys, done(queries, whether it sees
+// any).
 template <typename Start, typename Body, typename Done>
 void for_tiles(const Attention& attention, Start start, Body body, Done done) {
   const AttentionTile tile = attention_tile(attention.block);
   const std::int64_t queries = attention.block.queries.size();
   const std::int64_t keys = attention.block.keys.size();
   const std::int64_t diagonal = attention.causal ? attention.block.diagonal : keys;
+  const std::int64_t window = attention.causal ? attention.block.window : 0;
   for (std::int64_t i = 0; i < queries; i += tile.queries) {
     const Interval mine{i, std::min(i + tile.queries, queries)};
     const std::int64_t seen = std::clamp<std::int64_t>(mine.end + diagonal, 0, keys);
+    const std::int64_t first =
+        window > 0 ? std::clamp<std::int64_t>(i + diagonal + 1 - window, 0, seen) : 0;
     start(mine);
-    for (std::int64_t j = 0; j < seen; j += tile.keys) {
-      body(mine, Interval{j, std::min(j + tile.keys, seen)}, i + diagonal - j);
+    for (std::int64_t j = first; j < seen; j += tile.keys) {
+      body(
+          mine,
+          Interval{j, std::min(j + tile.keys, seen)},
+          kernels::Counted{
+              .first_visible = i + diagonal - j,
+              .window = window,
+              .cap = attention.cap * std::numbers::log2e},
+          j == first);
     }
-    done(mine, seen);
+    done(mine, first < seen);
   }
 }
 
@@ -190,13 +201,13 @@ constexpr std::int64_t floats_in(std::int64_t bytes) {
   return bytes / static_cast<std::int64_t>(sizeof(float));
 }
 
-// Heads of a width that lanes are for, without a bias or a mask; where tiles have AMX, it is as
-// fast as lanes from sums of 64 terms on (docs/results/performance.md).
+// Heads of a width that lanes are for, without a bias, a mask, a window or a cap; where tiles have
+// AMX, it is as fast as lanes from sums of 64 terms on (docs/results/performance.md).
 template <typename T>
 bool in_lanes(const Attention& attention, const AttentionTensors& tensors, kernels::LanePass pass) {
   const std::int64_t D = attention.head_dim;
   return !tensors.bias.matrix.defined() && !tensors.mask.matrix.defined() &&
-         kernels::lanes_for(D) > 0 &&
+         attention.block.window == 0 && attention.cap == 0 && kernels::lanes_for(D) > 0 &&
          !(std::is_same_v<T, at::BFloat16> && D >= 64 && bfloat16_products_have_amx()) &&
          kernels::has_lane_room<T>(
              pass,
@@ -313,7 +324,7 @@ void attend_of(const Attention& attention, const AttentionTensors& tensors, bool
             sum[r] = before == kNothing<S> ? 0 : 1;
           }
         },
-        [&](Interval queries, Interval keys, std::int64_t first_visible) {
+        [&](Interval queries, Interval keys, const kernels::Counted& counted, bool first_keys) {
           const std::int64_t n = queries.size();
           const std::int64_t m = keys.size();
           const Rows<S> o_tile = o_sums.sums().from(queries.begin);
@@ -330,15 +341,15 @@ void attend_of(const Attention& attention, const AttentionTensors& tensors, bool
             score += static_cast<S>(pair) * std::numbers::log2e_v<S>;
           });
           of_keys.add_to(n, keys, tile.data());
-          kernels::softmax_tile(tile.scores(n, m), first_visible, maximum, sum, factor);
-          const bool first = keys.begin == 0 && !merge;
+          kernels::softmax_tile(tile.scores(n, m), counted, maximum, sum, factor);
+          const bool first = first_keys && !merge;
           if (!first) {
             kernels::scale_rows(kType<S>, o_tile.data, o_tile.stride, n, D, factor);
           }
           gemm<T>(n, D, m, 1, tile.factor(m), v_rows.from(keys.begin), first ? 0 : 1, o_tile);
         },
-        [&](Interval queries, std::int64_t seen) {
-          if (seen == 0 && merge) {
+        [&](Interval queries, bool sees) {
+          if (!sees && merge) {
             return;
           }
           const Rows<S> o_tile = o_sums.sums().from(queries.begin);
@@ -346,7 +357,7 @@ void attend_of(const Attention& attention, const AttentionTensors& tensors, bool
             l_rows.data[(queries.begin + r) * l_rows.stride] =
                 sum[r] == 0 ? kNothing<S> : (maximum[r] + std::log2(sum[r])) * kLn2;
             factor[r] = sum[r] == 0 ? 0 : 1 / sum[r];
-            if (seen == 0) {
+            if (!sees) {
               std::fill_n(o_tile.data + r * o_tile.stride, D, S{0});
             }
           }
@@ -398,7 +409,7 @@ void attend_adjoint_of(
           };
           kernels::dot_rows(kType<T>, from(o_rows), from(grad_o_rows), queries.size(), D, dot);
         },
-        [&](Interval queries, Interval keys, std::int64_t first_visible) {
+        [&](Interval queries, Interval keys, const kernels::Counted& counted, bool) {
           const std::int64_t n = queries.size();
           const std::int64_t m = keys.size();
           const Rows<const T> q_tile = q_rows.from(queries.begin);
@@ -411,8 +422,7 @@ void attend_adjoint_of(
           });
           of_keys.add_to(n, keys, p.data());
           gemm<T>(n, m, D, 1, g_tile, v_tile.t(), 0, {d.data(), m});
-          kernels::softmax_tile_adjoint(
-              p.scores(n, m), d.scores(n, m), first_visible, log_sum, dot);
+          kernels::softmax_tile_adjoint(p.scores(n, m), d.scores(n, m), counted, log_sum, dot);
           grad_bias_pairs.each(
               queries, keys, d.data(), [](S& pair, const S& score) { pair += score; });
           gemm<T>(m, D, n, 1, p.factor(m).t(), g_tile, 1, grad_v_sums.sums().from(keys.begin));
@@ -435,7 +445,7 @@ void attend_adjoint_of(
               1,
               grad_k_sums.sums().from(keys.begin));
         },
-        [](Interval, std::int64_t) {});
+        [](Interval, bool) {});
     grad_q_sums.store();
   }
   grad_k_sums.store();

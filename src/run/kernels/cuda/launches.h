@@ -33,20 +33,26 @@ inline Type type_of(const at::Tensor& tensor) {
 inline ConstRows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0)}; }
 inline Rows rows_to(const at::Tensor& x) { return {x.mutable_data_ptr(), x.stride(0)}; }
 
-inline Norm norm_of(const at::Tensor& x, const at::Tensor& w, double eps, const void* b) {
+inline Norm norm_of(
+    const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm& norm, const void* b) {
   const std::int64_t width = w.size(0);
   return {
       .type = type_of(x),
       .rows = x.size(0),
       .runs = x.size(1) / width,
       .width = width,
-      .eps = eps,
+      .eps = norm.eps,
+      .offset = norm.offset,
       .w = w.const_data_ptr(),
       .b = b};
 }
-inline void rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y) {
+inline void rms_norm(
+    const at::Tensor& x,
+    const at::Tensor& w,
+    const kernels::RmsNorm& numbers,
+    const at::Tensor& y) {
   const Stream stream = stream_of(x);
-  norm(norm_of(x, w, eps, nullptr), rows_of(x), rows_to(y), stream);
+  norm(norm_of(x, w, numbers, nullptr), rows_of(x), rows_to(y), stream);
   check_launches();
 }
 inline void layer_norm(
@@ -79,8 +85,11 @@ inline void adjoint_of(const Norm& norm, const at::Tensor& x, const kernels::Nor
   check_launches();
 }
 inline void rms_norm_adjoint(
-    const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients& to) {
-  adjoint_of(norm_of(x, w, eps, nullptr), x, to);
+    const at::Tensor& x,
+    const at::Tensor& w,
+    const kernels::RmsNorm& numbers,
+    const kernels::NormGradients& to) {
+  adjoint_of(norm_of(x, w, numbers, nullptr), x, to);
 }
 inline void layer_norm_adjoint(
     const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients& to) {
