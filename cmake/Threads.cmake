@@ -1,5 +1,6 @@
 # What threads of a process share, with the tests that use it, as `make test-tsan` builds them: ranks that
-# are threads, the rendezvous and the watch, the queue of plans, the trace.
+# are threads, the rendezvous and the watch, the queue of plans, the trace, saves that training does not wait
+# for.
 #
 # libtorch is not instrumented.  What its code reads and writes is not seen, so a race inside it, or of ours
 # with it, is not found; its mutexes and threads are, since the sanitizer replaces those of the system.
@@ -14,7 +15,12 @@ file(GLOB shared_sources CONFIGURE_DEPENDS
 # What they call: memory that is counted, and kernels that copy and add.
 file(GLOB called_sources CONFIGURE_DEPENDS
   src/run/memory/*.cc src/run/device/*.cc src/run/kernels/*.cc src/run/kernels/cpu/*.cc src/run/kernels/aten/*.cc)
+file(GLOB saved_sources CONFIGURE_DEPENDS  # what is written of a rank, and how
+  src/run/train/background_work.cc src/run/train/checkpoint*.cc src/run/train/files.cc src/run/execute/gather.cc
+  src/run/weights/optimizer.cc src/run/weights/parameters.cc src/run/weights/safetensors.cc
+  src/run/weights/weight_files.cc)
 list(APPEND shared_sources ${called_sources}
+  ${saved_sources}
   src/run/execute/trace.cc src/run/train/plan_queue.cc src/run/cuda/absent.cc src/run/kernels/cuda/absent.cc)
 file(GLOB alone CONFIGURE_DEPENDS src/run/kernels/cpu/*.cc)  # as in CMakeLists.txt
 set_source_files_properties(${alone} src/run/comm/gloo/wire.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -177,16 +177,68 @@ class DamageTest(DurableTest):
         self.assertTrue((run / "config.toml").is_file())
 
 
+class AsyncSaveTest(DurableTest):
+    # The bits are those of saves that training waits for, and what is kept is the same.
+    def test_saves_the_same(self):
+        more = ["checkpoint.every=1", "checkpoint.keep=2", "checkpoint.keep_every=3", "parallel.ranks=3"]
+        straight = self.straight("straight", *more)
+        asked = ["checkpoint.async_save=true", *more]
+        run = self.straight("async", *asked)
+        self.expect_same(run, straight)
+        names = sorted(f.name for f in (straight / "checkpoints").iterdir())
+        self.assertEqual(names, ["000003", "000006", "000007", "000008"])
+        self.assertEqual(sorted(f.name for f in (run / "checkpoints").iterdir()), names)
+        for name in names:
+            for file in sorted((straight / "checkpoints" / name).glob("rank-*")):
+                self.assertEqual((run / "checkpoints" / name / file.name).read_bytes(), file.read_bytes())
+        cut = self.cut(run, 6, "cut")
+        self.resume(cut)
+        self.expect_same(cut, straight)
+        two = self.cut(straight, 6, "two")
+        self.run_program("launch", "-n", 3, "--", "train", "--resume", two, "--set", asked[0])
+        self.expect_same(two, straight)
+        events = json.loads((run / "trace.json").read_text())["traceEvents"]
+        self.assertIn("checkpoint is copied", {event["name"] for event in events})
+
+    # The copy is in the plan's memory, in what a rank takes, and within its budget.
+    def test_the_copy_is_counted(self):
+        peaks = {}
+        for saves in ("false", "true"):
+            run = self.straight(saves, "train.steps=3", "checkpoint.every=1", f"checkpoint.async_save={saves}",
+                                "parallel.ranks=1", "parallel.memory_per_rank=64MiB")
+            line = self.lines(run)[-1]
+            self.assertEqual(line["peak_bytes"], line["predicted_peak_bytes"])
+            peaks[saves] = line["peak_bytes"]
+        written = sum(f.stat().st_size for f in (run / "checkpoints" / "000003").glob("rank-*"))
+        self.assertLess(peaks["true"] - peaks["false"], written)
+        self.assertGreater(peaks["true"] - peaks["false"], 0.8 * written)  # the rest are names
+        # of an element 16 bytes without it, 28 with it, before anything is computed
+        little = (peaks["true"] - peaks["false"]) * 27 // 12
+        for saves, code in (("false", OK), ("true", FAILED)):
+            done = self.run_program(
+                "train", "-c", self.config, "--set", f"output.name=little_{saves}", "--set", "train.steps=1",
+                "--set", f"checkpoint.async_save={saves}", "--ranks", 1, "--set",
+                "data.max_tokens=40", "--set", f"parallel.memory_per_rank={little}", code=None)
+            self.assertEqual(done.returncode, code, done.stderr)
+
+
 class DiskTest(DurableTest):
     def limit(self, process, size):
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     # No file grows beyond a few bytes for a while: checkpoints, plans and metrics wait.
     def test_a_disk_that_is_full_for_a_while(self):
+        self.expect_to_outlast_a_full_disk("false")
+
+    def test_a_disk_that_is_full_while_training_continues(self):
+        self.expect_to_outlast_a_full_disk("true")
+
+    def expect_to_outlast_a_full_disk(self, async_save):
         process = self.begun(
             "train", "-c", self.config, "--set", "output.name=full", "--set", "train.steps=4000",
             "--set", "checkpoint.every=20", "--set", "checkpoint.failures=100000",
-            "--set", "checkpoint.keep=2", "--set", "output.trace=false")
+            "--set", "checkpoint.keep=2", "--set", "output.trace=false",
+            "--set", f"checkpoint.async_save={async_save}")
         run = self.folder / "runs" / "full"
         self.await_steps(process, run, 45)
         self.limit(process, 100)

@@ -58,8 +58,9 @@ class FileCallsTest(FaultTest):
         self.program_with_faults = resident.Resident(PARADYSE, [FAULTS])
         self.addCleanup(self.program_with_faults.end)
 
-    def train(self, name, **variables):
-        command = [PARADYSE, "train", "-c", str(self.config), "--set", f"output.name={name}"]
+    def train(self, name, saves="false", **variables):
+        command = [PARADYSE, "train", "-c", str(self.config), "--set", f"output.name={name}",
+                   "--set", f"checkpoint.async_save={saves}"]
         return self.program_with_faults.run(command, 120, {
             **os.environ, "PARADYSE_FAULT_FOLDER": str(self.folder / "runs"), **variables})
 
@@ -77,11 +78,12 @@ class FileCallsTest(FaultTest):
         every = [(at, how) for at in range(1, len(calls) + 1) for how in HOWS]
         chosen = every if LONG else draw.sample(every, 12)
         for at, how in chosen:
-            message = f"call {at} ({calls[at - 1]}) of {len(calls)}: {how}, seed {seed}"
+            saves = draw.choice(("false", "true"))  # on another thread calls come in another order
+            message = f"call {at} ({calls[at - 1]}) of {len(calls)}: {how}, async {saves}, seed {seed}"
             with self.subTest(message):
                 name = f"{how}{at}"
                 run = self.folder / "runs" / name
-                done = self.train(name, PARADYSE_FAULT=how, PARADYSE_FAULT_AT=str(at))
+                done = self.train(name, saves, PARADYSE_FAULT=how, PARADYSE_FAULT_AT=str(at))
                 self.assertIn(done.returncode, (OK, FAILED, 2, -signal.SIGKILL), f"{message}: {done.stderr}")
                 if done.returncode != OK and how != "end":
                     self.assertIn("No space left on device", done.stderr, message)
@@ -93,7 +95,7 @@ class KillsTest(FaultTest):
     def test_at_any_moment(self):
         kills = 50 if LONG else 1
         settings = ["train.dtype=float64", "parallel.ranks=4", "train.steps=40", "checkpoint.every=3",
-                    "checkpoint.keep=2"]
+                    "checkpoint.keep=2", "checkpoint.async_save=true"]
         straight = self.straight("straight", *settings)
         seed = random.randrange(2**32)
         draw = random.Random(seed)

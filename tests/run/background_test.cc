@@ -1,5 +1,7 @@
-// What threads of a run share beside ranks: the queue in which plans are made, and the trace.  Also
-// built with thread sanitizer (cmake/Threads.cmake).
+// What threads of a run share beside ranks: the queue in which plans are made, the trace, and what
+// is saved while training continues.  Also built with thread sanitizer (cmake/Threads.cmake).
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -9,15 +11,21 @@
 #include <thread>
 #include <vector>
 
+#include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "paradyse/run/communicator.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/run/execute/trace.h"
+#include "src/run/train/background_work.h"
+#include "src/run/train/checkpoint.h"
+#include "src/run/train/checkpoint_pieces.h"
 #include "src/run/train/plan_queue.h"
+#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
@@ -144,6 +152,107 @@ TEST(Trace, EndsAtItsSizeWhoeverWrites) {
   }
   EXPECT_EQ(trace.ended_after(), 0);
   EXPECT_LE(trace.events().size(), 20000U);
+}
+
+TEST(BackgroundWork, IsDoneBesideThisThread) {
+  BackgroundWork work;
+  EXPECT_TRUE(work.done());
+  work.finish();  // there is none
+  int made = 0;
+  std::latch wanted(1);
+  for (int i = 1; i <= 50; ++i) {
+    work.start([&] { made = i; });
+    work.finish();
+    EXPECT_EQ(made, i);
+  }
+  work.start([&] { wanted.wait(); });
+  EXPECT_FALSE(work.done());
+  EXPECT_THROW(work.start([] {}), std::logic_error);
+  wanted.count_down();
+  work.finish();
+  work.start([] { throw std::runtime_error("the disk is full"); });
+  EXPECT_THROW(work.finish(), std::runtime_error);
+  work.finish();  // it is said once
+  work.start([&] { made = -1; });
+  while (!work.done()) {
+    std::this_thread::yield();
+  }
+  work.finish();
+  EXPECT_EQ(made, -1);
+}
+
+// Each save holds what was there when it began, whatever ranks make of it meanwhile.
+TEST(AsyncSave, WritesTheCopyWhileItsSourceChanges) {
+  constexpr int kRanks = 3;
+  const test::Folder folder;
+  const Model model = task().model;
+  const auto fill = [](const std::vector<TrainedPiece>& pieces, double value) {
+    for (const TrainedPiece& one : pieces) {
+      for (const at::Tensor& tensor : {one.master, one.mean, one.variance}) {
+        auto* const data = static_cast<float*>(tensor.mutable_data_ptr());
+        std::fill(data, data + tensor.numel(), static_cast<float>(value));
+      }
+    }
+  };
+  run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
+    const c10::InferenceMode no_autograd;
+    const int rank = communicators.rank();
+    Communicator& world = communicators.world();
+    Parameters parameters(model, kRanks, rank, parameter_types(Dtype::float32), true);
+    AdamW optimizer(parameters, {});
+    const std::vector<TrainedPiece> trained = trained_pieces(parameters, optimizer);
+    Snapshot snapshot(parameters, optimizer, /*on_host=*/false);
+    std::atomic<bool> given_up = false;
+    BackgroundWork work;
+    for (std::int64_t step = 1; step <= 6; ++step) {
+      fill(trained, static_cast<double>(step));
+      snapshot.take();
+      CheckpointSave save(
+          folder / "checkpoints",
+          {.state =
+               [&] {
+                 CheckpointState state;
+                 state.step = step;
+                 state.ranks = kRanks;
+                 return state;
+               },
+           .pieces =
+               [&](const std::filesystem::path& file) {
+                 write_pieces(file, rank, kRanks, snapshot.pieces(), &given_up);
+               },
+           .after = [&] { prune_checkpoints(folder / "checkpoints", 2); }},
+          kRanks,
+          world);
+      while (!save.over()) {
+        work.start([&] { save.work(); });
+        fill(trained, -1);
+        work.finish();
+        save.agree(world);
+      }
+      ASSERT_EQ(save.wrong(), "");
+      const auto newest = complete_checkpoint(folder / "checkpoints");
+      ASSERT_TRUE(newest);
+      const CheckpointState state = open_checkpoint(*newest);
+      ASSERT_EQ(state.step, step);
+      expect_whole(*newest, state);
+      read_checkpoint(*newest, state, parameters, optimizer);
+      for (const TrainedPiece& one : trained) {
+        for (const at::Tensor& tensor : {one.master, one.mean, one.variance}) {
+          const auto* const data = static_cast<const float*>(tensor.const_data_ptr());
+          EXPECT_TRUE(std::all_of(data, data + tensor.numel(), [&](float value) {
+            return value == static_cast<float>(step);
+          })) << one.piece.name;
+        }
+      }
+      world.barrier({.op = "read", .part = ""});
+    }
+    // A run that ends for another reason does not wait for the disk.
+    given_up = true;
+    const std::filesystem::path file = folder / ("given_up_" + std::to_string(rank));
+    EXPECT_THROW(
+        write_pieces(file, rank, kRanks, snapshot.pieces(), &given_up), std::runtime_error);
+    EXPECT_FALSE(std::filesystem::exists(file));
+  });
 }
 
 }  // namespace

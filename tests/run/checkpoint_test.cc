@@ -16,9 +16,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "paradyse/plan/op_traits.h"
 #include "paradyse/run/accountant.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/run/train/background_work.h"
+#include "src/run/train/checkpoint_pieces.h"
 #include "src/run/train/files.h"
 #include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
@@ -104,6 +107,36 @@ class Checkpoint : public testing::Test {
   [[nodiscard]] fs::path checkpoints() const { return run_ / "checkpoints"; }
   [[nodiscard]] fs::path at(const char* step) const { return checkpoints() / step; }
 
+  // Asynchronously: from a copy, on another thread, while what was copied changes.
+  void write_async(std::int64_t step, int ranks = 3, std::int64_t keep = 2) const {
+    const TextShape model = gpt2();
+    run_local_ranks(ranks, {}, [&](Communicators& communicators) {
+      const int rank = communicators.rank();
+      Trained trained(model, ranks, rank, Dtype::float32);
+      Snapshot snapshot(trained.parameters, trained.optimizer, /*on_host=*/false);
+      trained.fill(step);
+      snapshot.take();
+      CheckpointSave save(
+          checkpoints(),
+          {.state = [&] { return state_of(step, ranks, model); },
+           .pieces =
+               [&](const fs::path& file) { write_pieces(file, rank, ranks, snapshot.pieces()); },
+           .after = [&] { prune_checkpoints(checkpoints(), keep); }},
+          ranks,
+          communicators.world());
+      while (!save.over()) {
+        BackgroundWork work;
+        work.start([&] { save.work(); });
+        trained.fill(step + 1000);
+        work.finish();
+        save.agree(communicators.world());
+      }
+      if (!save.wrong().empty()) {
+        throw std::runtime_error(save.wrong());
+      }
+    });
+  }
+
   void write(std::int64_t step, int ranks = 3, std::int64_t keep = 2) const {
     const TextShape model = gpt2();
     run_local_ranks(ranks, {}, [&](Communicators& communicators) {
@@ -111,7 +144,7 @@ class Checkpoint : public testing::Test {
       trained.fill(step);
       const std::string why = write_checkpoint(
           checkpoints(),
-          [&] { return state_of(step, ranks, model); },
+          {.state = [&] { return state_of(step, ranks, model); }},
           trained.parameters,
           trained.optimizer,
           communicators.world());
@@ -182,6 +215,17 @@ TEST_F(Checkpoint, IsReadBackAsItWasWrittenAndTheNewestStay) {
   }
 }
 
+TEST_F(Checkpoint, IsOfTheStepThatWasCopied) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    fs::remove_all(checkpoints());
+    for (const std::int64_t step : {5, 50, 51}) {
+      write_async(step, ranks);
+      expect_newest(step, ranks);
+    }
+    EXPECT_THAT(names_in(checkpoints()), ElementsAre("000050", "000051"));
+  }
+}
+
 // Of each 100 steps the first stays, whatever the steps of checkpoints are.
 TEST_F(Checkpoint, OneOfEverySoManyStepsStays) {
   for (const char* step : {"000040", "000099", "000130", "000180", "000250", "000320", "000390"}) {
@@ -205,7 +249,7 @@ TEST_F(Checkpoint, TakesNoMemory) {
     const std::int64_t before = memory.live_bytes();
     write_checkpoint(
         checkpoints(),
-        [] { return state_of(5, 2, gpt2()); },
+        {.state = [] { return state_of(5, 2, gpt2()); }},
         trained.parameters,
         trained.optimizer,
         communicators.world());
@@ -214,6 +258,39 @@ TEST_F(Checkpoint, TakesNoMemory) {
     EXPECT_GT(before, 0);
     EXPECT_EQ(memory.peak_bytes(), before);
   });
+}
+
+// A snapshot has the bytes that plans count for it (Precision), in what holds the optimizer's
+// state.
+TEST_F(Checkpoint, SnapshotsTakeTheMemoryThatPlansCount) {
+  install_accounting_allocator();
+  for (const Dtype dtype : {Dtype::float32, Dtype::float64, Dtype::bfloat16}) {
+    run_local_ranks(3, {}, [&](Communicators& communicators) {
+      const int rank = communicators.rank();
+      Accountant memory("rank", 0);
+      const MemoryScope scope(memory, Category::parameters, "parameters");
+      Trained trained(gpt2(), 3, rank, dtype);
+      const std::int64_t before = memory.live_bytes(Category::optimizer);
+      Precision precision = precision_of(dtype);
+      const std::int64_t without = precision.of_weight(Keeps::optimizer);
+      precision.snapshot = true;
+      const std::int64_t counted = (precision.of_weight(Keeps::optimizer) - without) *
+                                   stored_elements(text_model(gpt2()), 3, rank);
+      EXPECT_GT(counted, 0);
+      const std::int64_t all = memory.live_bytes();
+      Snapshot snapshot(trained.parameters, trained.optimizer, /*on_host=*/false);
+      EXPECT_EQ(memory.live_bytes(Category::optimizer) - before, counted) << to_string(dtype);
+      EXPECT_EQ(memory.live_bytes() - all, counted) << to_string(dtype);
+      const Snapshot elsewhere(trained.parameters, trained.optimizer, /*on_host=*/true);
+      memory.reset_peak();
+      snapshot.take();
+      EXPECT_EQ(memory.peak_bytes() - all, counted) << to_string(dtype);
+      precision.optimizer_on_host = true;
+      Precision plain = precision;
+      plain.snapshot = false;
+      EXPECT_EQ(precision.of_weight(Keeps::optimizer), plain.of_weight(Keeps::optimizer));
+    });
+  }
 }
 
 TEST_F(Checkpoint, StateIsReadBackToTheLastBit) {
@@ -310,7 +387,7 @@ void expect_cut_anew(const Model& model, int from, int to, bool offload, const f
     CheckpointState state = state_of(3, from, gpt2());
     EXPECT_EQ(
         write_checkpoint(
-            folder, [&] { return state; }, parameters, optimizer, communicators.world()),
+            folder, {.state = [&] { return state; }}, parameters, optimizer, communicators.world()),
         "");
   });
   const fs::path checkpoint = folder / "000003";
@@ -528,7 +605,11 @@ TEST_F(Checkpoint, SurvivesKillsAtAnyMoment) {
     const pid_t writer = fork();
     if (writer == 0) {
       for (std::int64_t s = step + 1;; ++s) {
-        write(s, 2);
+        if (s % 2 == 0) {
+          write(s, 2);
+        } else {
+          write_async(s, 2);
+        }
         if (::write(progress[1], &s, sizeof(s)) != sizeof(s)) {
           _exit(1);
         }

@@ -127,6 +127,8 @@ struct RunConfig {
     std::int64_t every = 0;       // steps; 0: not by steps
     double minutes = 10;          // 0: not by time
     std::int64_t failures = 3;    // in a row, of which the last ends the run
+    bool async_save = false;      // written from a copy while training continues
+    [[nodiscard]] bool takes_snapshots() const { return async_save && keep > 0; }
   } checkpoint;
 };
 

@@ -27,14 +27,16 @@ struct Precision {
   std::int64_t activation = 4;  // and the weights that ops read
   std::int64_t statistic = 4;
   bool optimizer_on_host = false;  // its state, which takes no device memory then
+  bool snapshot = false;  // beside its state, a copy of what a checkpoint holds (async_save)
 
   // Activations are rounded: sums are made in a wider type.
   [[nodiscard]] constexpr bool narrow() const { return activation < statistic; }
   // Of an element of a weight.  The optimizer's state, unless it waits on the host, is two moments
-  // and, of a narrow weight, the master that it updates.
+  // and, of a narrow weight, the master that it updates.  A snapshot lies where that state does: of
+  // the master, whatever the weight, and the moments.
   [[nodiscard]] constexpr std::int64_t of_weight(Keeps keeps) const {
     const std::int64_t gradient = keeps == Keeps::weights ? 0 : statistic;
-    const int states = optimizer_on_host ? 0 : narrow() ? 3 : 2;
+    const int states = optimizer_on_host ? 0 : (narrow() ? 3 : 2) + (snapshot ? 3 : 0);
     return activation + gradient + (keeps == Keeps::optimizer ? states * statistic : 0);
   }
 

@@ -482,6 +482,11 @@ std::vector<Field> fields(RunConfig& c) {
                "the run; after the others training continues and the next one is tried.",
        .value = &c.checkpoint.failures,
        .range = from_one},
+      {.key = "checkpoint.async_save",
+       .help = "Copy weights and optimizer state in memory and write the copy while training "
+               "continues. The copy takes 12 bytes per parameter (24 for float64), in the memory "
+               "where the optimizer's state is; beside a GPU, in host memory.",
+       .value = &c.checkpoint.async_save},
   };
   // Beside the strategies that have them.
   auto place = std::ranges::find(all, "parallel.offload", &Field::key);

@@ -104,6 +104,7 @@ void go_by(const Costs& costs, PlanningTask& task) {
   task.machine.cores = costs.header.cores;
   Precision precision = task.precision;
   precision.optimizer_on_host = false;  // an update touches them wherever they are
+  precision.snapshot = false;           // and no snapshot
   task.step_seconds =
       costs.update_seconds(most_static_bytes(task.model, task.domain(), precision, task.keeps()));
 }

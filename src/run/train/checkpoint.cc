@@ -147,78 +147,108 @@ std::string complete_text(const fs::path& checkpoints) {
   return complete ? complete->string() + " is complete" : "there is no complete checkpoint";
 }
 
+CheckpointSave::CheckpointSave(
+    fs::path checkpoints, SaveSteps steps, int domain, Communicator& world)
+    : checkpoints_(std::move(checkpoints)),
+      steps_(std::move(steps)),
+      domain_(domain),
+      rank_(world.rank()) {
+  // Every attempt has a folder of its own: a rank that outlived its run writes into none of ours.
+  std::int64_t draw = 0;
+  const auto folder = [&] {
+    return checkpoints_ / fmt::format("{:06}.{:08x}{}", state_.step, draw, kPartial);
+  };
+  if (rank_ == 0) {
+    wrong_ = tried([&] {
+      state_ = steps_.state();
+      state_.weight_domain = domain_;
+      draw = std::random_device()();
+      if (fs::create_directories(checkpoints_)) {
+        sync_path(checkpoints_.parent_path());
+      }
+      if (!fs::create_directory(folder())) {
+        throw std::runtime_error(folder().string() + " is there already");
+      }
+    });
+  }
+  wrong_ = first_text(wrong_, world);
+  const auto of_first = gather({state_.step, draw}, world).front();
+  state_.step = of_first[0];
+  draw = of_first[1];
+  partial_ = folder();
+  stage_ = wrong_.empty() ? Stage::pieces : Stage::over;
+}
+
+void CheckpointSave::work() {
+  const c10::InferenceMode no_autograd;
+  if (stage_ == Stage::pieces && rank_ < domain_) {  // others have what the first group has
+    wrong_ = tried([&] { write_own(); });
+  } else if (stage_ == Stage::place && rank_ == 0) {
+    if (wrong_.empty()) {
+      wrong_ = tried([&] { place(); });
+    }
+    if (!wrong_.empty()) {  // its space may be wanted
+      std::error_code ignored;
+      fs::remove_all(partial_, ignored);
+    } else if (steps_.after) {
+      steps_.after();
+    }
+  }
+}
+
+void CheckpointSave::write_own() {
+  const fs::path file = partial_ / rank_file(rank_);
+  steps_.pieces(file);
+  bytes_ = static_cast<std::int64_t>(fs::file_size(file));
+  check_ = std::stoull(file_xxh64(file), nullptr, 16);
+}
+
+void CheckpointSave::place() {
+  if (steps_.before) {
+    steps_.before();
+  }
+  write_durably(partial_ / kState, to_json(state_));
+  const fs::path folder = checkpoints_ / fmt::format("{:06}", state_.step);
+  if (fs::exists(folder)) {  // of this step, too, and its folder could not be synced
+    remove_checkpoint(folder);
+  }
+  fs::rename(partial_, folder);
+  sync_path(checkpoints_);
+}
+
+void CheckpointSave::agree(Communicator& world) {
+  const c10::InferenceMode no_autograd;
+  wrong_ = first_text(wrong_, world);
+  if (stage_ == Stage::place) {
+    stage_ = Stage::over;
+    return;
+  }
+  const auto files = gather({bytes_, static_cast<std::int64_t>(check_)}, world);
+  for (int r = 0; r < domain_; ++r) {
+    const auto& of_rank = files[idx(r)];
+    state_.files.push_back(
+        {.name = rank_file(r),
+         .bytes = of_rank[0],
+         .xxh64 = fmt::format("{:016x}", static_cast<std::uint64_t>(of_rank[1]))});
+  }
+  stage_ = Stage::place;  // also of what went wrong: rank 0 removes it
+}
+
 std::string write_checkpoint(
     const fs::path& checkpoints,
-    const std::function<CheckpointState()>& state,
+    SaveSteps steps,
     const Parameters& parameters,
     const AdamW& optimizer,
     Communicator& world) {
-  const c10::InferenceMode no_autograd;
-  const bool first = world.rank() == 0;
-  // Every attempt has a folder of its own: a rank that outlived its run writes into none of ours.
-  CheckpointState whole;
-  std::int64_t draw = 0;
-  std::string wrong;
-  const auto partial = [&] {
-    return checkpoints / fmt::format("{:06}.{:08x}{}", whole.step, draw, kPartial);
+  steps.pieces = [&](const fs::path& file) {
+    write_pieces(file, world.rank(), world.size(), trained_pieces(parameters, optimizer));
   };
-  if (first) {
-    wrong = tried([&] {
-      whole = state();
-      whole.weight_domain = parameters.domain();
-      draw = std::random_device()();
-      if (fs::create_directories(checkpoints)) {
-        sync_path(checkpoints.parent_path());
-      }
-      if (!fs::create_directory(partial())) {
-        throw std::runtime_error(partial().string() + " is there already");
-      }
-    });
+  CheckpointSave save(checkpoints, std::move(steps), parameters.domain(), world);
+  while (!save.over()) {
+    save.work();
+    save.agree(world);
   }
-  if (const std::string of_any = first_text(wrong, world); !of_any.empty()) {
-    return of_any;
-  }
-  const auto of_first = gather({whole.step, draw}, world).front();
-  whole.step = of_first[0];
-  draw = of_first[1];
-  const fs::path folder = partial();
-  std::int64_t bytes = 0;
-  std::uint64_t check = 0;
-  wrong = tried([&] {
-    if (world.rank() >= parameters.domain()) {
-      return;  // it has what the first sharding group has
-    }
-    const fs::path file = folder / rank_file(world.rank());
-    write_pieces(file, world.rank(), world.size(), parameters, optimizer);
-    bytes = static_cast<std::int64_t>(fs::file_size(file));
-    check = std::stoull(file_xxh64(file), nullptr, 16);
-  });
-  const std::string of_any = first_text(wrong, world);
-  const auto files = gather({bytes, static_cast<std::int64_t>(check)}, world);
-  wrong = of_any;
-  if (first && wrong.empty()) {
-    wrong = tried([&] {
-      for (int r = 0; r < parameters.domain(); ++r) {
-        const auto& of_rank = files[idx(r)];
-        whole.files.push_back(
-            {.name = rank_file(r),
-             .bytes = of_rank[0],
-             .xxh64 = fmt::format("{:016x}", static_cast<std::uint64_t>(of_rank[1]))});
-      }
-      write_durably(folder / kState, to_json(whole));
-      const fs::path place = checkpoints / fmt::format("{:06}", whole.step);
-      if (fs::exists(place)) {  // of this step, too, and its folder could not be synced
-        remove_checkpoint(place);
-      }
-      fs::rename(folder, place);
-      sync_path(checkpoints);
-    });
-  }
-  if (first && !wrong.empty()) {  // its space may be wanted
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
-  }
-  return first_text(first ? wrong : "", world);
+  return save.wrong();
 }
 
 void prune_checkpoints(const fs::path& checkpoints, std::int64_t keep, std::int64_t keep_every) {

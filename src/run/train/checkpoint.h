@@ -41,12 +41,58 @@ std::optional<std::filesystem::path> complete_checkpoint(const std::filesystem::
 // "checkpoints/000050 is complete", or that there is none.
 std::string complete_text(const std::filesystem::path& checkpoints);
 
-// Writes the checkpoint of a step; every rank calls this, and gets the same answer when it is
-// there: ""; or why it is not (the file and the system's reason), and then nothing of it is.
-// `state` is asked on rank 0.
+// What one save is made of; all but `pieces` is asked of rank 0 alone.
+struct SaveSteps {
+  std::function<CheckpointState()> state;  // at once
+  // This rank's file.
+  std::function<void(const std::filesystem::path& file)> pieces = {};
+  std::function<void()> before = {};  // what the checkpoint relies on is on the disk
+  std::function<void()> after = {};   // it is in place
+};
+
+// A checkpoint on its way to its place, on one rank.  Work on files, which waits for no other rank
+// and may be done on another thread, takes turns with agreements, which every rank makes in the
+// same order on the thread that has its communicators:
+//
+//   CheckpointSave save(...); while (!save.over()) { save.work(); save.agree(world); }
+class CheckpointSave {
+ public:
+  // Agrees on the folder.  Every rank calls it; `domain`: the ranks that have a file.
+  CheckpointSave(
+      std::filesystem::path checkpoints, SaveSteps steps, int domain, Communicator& world);
+
+  void work();
+  void agree(Communicator& world);  // once this rank's work is over
+  [[nodiscard]] bool over() const { return stage_ == Stage::over; }
+
+  // The same on every rank once it is over: "", and the checkpoint is there; or why it is not (the
+  // file and the system's reason), and then nothing of it is.
+  [[nodiscard]] const std::string& wrong() const { return wrong_; }
+  [[nodiscard]] std::int64_t step() const { return state_.step; }
+
+ private:
+  enum class Stage { pieces, place, over };
+  void write_own();
+  void place();
+
+  std::filesystem::path checkpoints_;
+  SaveSteps steps_;
+  int domain_;
+  int rank_;
+  Stage stage_ = Stage::pieces;
+  CheckpointState state_;  // of ranks other than 0 the step alone
+  std::filesystem::path partial_;
+  std::int64_t bytes_ = 0;  // of this rank's file, and their XXH64
+  std::uint64_t check_ = 0;
+  std::string wrong_;  // this rank's, then everybody's
+};
+
+// Writes the checkpoint of a step, from where weights and moments lie; every rank calls this, and
+// gets the same answer when it is there: "", or why it is not (CheckpointSave::wrong).  `steps`:
+// all but `pieces`.
 std::string write_checkpoint(
     const std::filesystem::path& checkpoints,
-    const std::function<CheckpointState()>& state,
+    SaveSteps steps,
     const Parameters& parameters,
     const AdamW& optimizer,
     Communicator& world);

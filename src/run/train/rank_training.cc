@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -155,7 +156,8 @@ class RankTraining {
         run_.record.rewind(*from, run_.inputs.changes);
       }
     }
-    checkpoints_.begin(first_ ? run_.record.folder().checkpoints() : std::filesystem::path());
+    checkpoints_.begin(
+        first_ ? run_.record.folder().checkpoints() : std::filesystem::path(), optimizer_);
     session_.world().barrier({.op = "begin", .part = ""});
   }
 
@@ -297,12 +299,19 @@ class RankTraining {
 
   void write_checkpoint(
       std::int64_t step, const LossScale& scale, IfNotWritten then = IfNotWritten::go_on) {
-    checkpoints_.write(step, [&] { return state_at(step, scale); }, optimizer_, then);
+    checkpoints_.write(
+        step,
+        [&] { return state_at(step, scale); },
+        [this] { run_.record.folder().sync_steps(); },
+        optimizer_,
+        then);
   }
 
   // Rank 0's, before step `step`.
   CheckpointState state_at(std::int64_t step, const LossScale& scale) {
-    run_.record.folder().sync_steps();  // the lines of its steps are as safe as it will be
+    if (const std::string why = run_.record.folder().flush(); !why.empty()) {
+      throw std::runtime_error(why);  // the lines of its steps are to be as safe as it will be
+    }
     CheckpointState state{
         .step = step,
         .tokens = run_.record.tokens(),

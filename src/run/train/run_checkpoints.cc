@@ -5,6 +5,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,6 +16,8 @@ namespace paradyse {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr double kLongWait = 1;  // seconds of which a user wants to know
 
 // Rank 0's folder, which has to be there on every rank: each writes its own file into it.
 std::filesystem::path shared(const std::filesystem::path& mine, Communicator& world) {
@@ -47,9 +50,16 @@ RunCheckpoints::RunCheckpoints(
       note_(std::move(note)),
       time_(Clock::now()) {}
 
-void RunCheckpoints::begin(const std::filesystem::path& folder) {
-  if (when_.keep > 0) {
-    folder_ = shared(folder, session_.world());
+RunCheckpoints::~RunCheckpoints() { given_up_ = true; }
+
+void RunCheckpoints::begin(const std::filesystem::path& folder, const AdamW& optimizer) {
+  if (when_.keep == 0) {
+    return;
+  }
+  folder_ = shared(folder, session_.world());
+  const Parameters& parameters = session_.parameters();
+  if (when_.takes_snapshots() && session_.rank() < parameters.domain()) {
+    snapshot_.emplace(parameters, optimizer, optimizer.on_host());
   }
 }
 
@@ -59,6 +69,7 @@ void RunCheckpoints::restore(const Resumed& from, AdamW& optimizer) {
 }
 
 std::optional<Resumed> RunCheckpoints::newest() {
+  await(IfNotWritten::tell);
   std::vector<std::string> broken;  // a later step's file says so again
   return folder_.empty() ? std::nullopt
                          : first_whole(checkpoints_in(folder_), session_.world(), broken);
@@ -83,58 +94,139 @@ bool RunCheckpoints::due(std::int64_t step) {
   }
   const bool by_clock = session_.rank() == 0 && when_.minutes > 0 &&  // rank 0's clock counts
                         seconds_since(time_) >= 60 * when_.minutes;
-  const auto due = gather({by_clock || wished ? 1 : 0}, session_.world());
-  return std::ranges::any_of(due, [](const auto& of_rank) { return of_rank[0] != 0; });
+  const auto of_ranks =
+      gather({by_clock || wished ? 1 : 0, work_.done() ? 1 : 0}, session_.world());
+  const auto all_say = [&](std::size_t what) {
+    return std::ranges::all_of(of_ranks, [=](const auto& of_rank) { return of_rank[what] != 0; });
+  };
+  if (saving_ && all_say(1)) {
+    advance(IfNotWritten::go_on);
+  }
+  return std::ranges::any_of(of_ranks, [](const auto& of_rank) { return of_rank[0] != 0; });
 }
 
 void RunCheckpoints::write(
     std::int64_t step,
-    const std::function<CheckpointState()>& state,
+    std::function<CheckpointState()> state,
+    std::function<void()> before,
     const AdamW& optimizer,
     IfNotWritten then) {
-  if (when_.keep == 0 || step == last_) {
+  if (when_.keep == 0) {
     return;
   }
   const auto begin = Clock::now();
-  const std::string why =
-      write_checkpoint(folder_, state, session_.parameters(), optimizer, session_.world());
+  const bool waits = saving_.has_value();
+  // Whatever becomes of one before the last word of a run, that is written.
+  await(then == IfNotWritten::go_on ? then : IfNotWritten::tell);
+  if (step == last_) {
+    return;
+  }
+  if (waits && then == IfNotWritten::go_on) {
+    tell_of_waiting(step, seconds_since(begin));
+  }
+  SaveSteps steps{
+      .state = std::move(state), .before = std::move(before), .after = [this] { prune(); }};
+  if (when_.takes_snapshots() && then == IfNotWritten::go_on) {
+    begin_save(step, std::move(steps));
+    session_.note("checkpoint is copied", "checkpoint", begin);
+    return;
+  }
+  const std::string why = write_checkpoint(
+      folder_, std::move(steps), session_.parameters(), optimizer, session_.world());
   time_ = Clock::now();
+  settle(step, why, then);
+  session_.note("checkpoint", "checkpoint", begin);
+}
+
+void RunCheckpoints::begin_save(std::int64_t step, SaveSteps steps) {
+  if (snapshot_) {
+    snapshot_->take();
+  }
+  steps.pieces = [this, rank = session_.rank(), ranks = session_.world().size()](
+                     const std::filesystem::path& file) {
+    write_pieces(file, rank, ranks, snapshot_->pieces(), &given_up_);
+  };
+  saving_step_ = step;
+  saving_.emplace(folder_, std::move(steps), session_.parameters().domain(), session_.world());
+  time_ = Clock::now();
+  take_turn(IfNotWritten::go_on);
+}
+
+void RunCheckpoints::take_turn(IfNotWritten then) {
+  if (!saving_->over()) {
+    work_.start([this] { saving_->work(); });
+    return;
+  }
+  const std::string why = saving_->wrong();
+  saving_.reset();
+  settle(saving_step_, why, then);
+}
+
+void RunCheckpoints::advance(IfNotWritten then) {
+  work_.finish();
+  saving_->agree(session_.world());
+  take_turn(then);
+}
+
+void RunCheckpoints::await(IfNotWritten then) {
+  while (saving_) {
+    advance(then);
+  }
+}
+
+void RunCheckpoints::tell_of_waiting(std::int64_t step, double seconds) {
+  if (told_of_waiting_ || session_.rank() != 0 || seconds < kLongWait) {
+    return;
+  }
+  told_of_waiting_ = true;
+  note_(fmt::format(
+      "the checkpoint of step {} waited {:.2g} s for the one before it to be written: the disk is "
+      "slower than checkpoints come (said once)",
+      step,
+      seconds));
+}
+
+void RunCheckpoints::settle(std::int64_t step, const std::string& why, IfNotWritten then) {
+  const bool first = session_.rank() == 0;
+  const std::string not_pruned = std::exchange(not_pruned_, "");
   if (!why.empty()) {
     failed(step, why, then);
     return;
   }
-  if (failures_ > 0 && session_.rank() == 0) {
+  if (failures_ > 0 && first) {
     note_(fmt::format("the checkpoint of step {} could be written", step));
   }
   failures_ = 0;
   last_ = step;
-  if (session_.rank() == 0 && !keep_all_) {
-    prune();
+  if (!not_pruned.empty()) {
+    note_(not_pruned);
   }
-  session_.world().barrier({.op = "checkpoint written", .part = ""});
-  session_.note("checkpoint", "checkpoint", begin);
 }
 
 // What cannot be removed is tried again with the next one.
 void RunCheckpoints::prune() {
   try {
-    prune_checkpoints(folder_, when_.keep, when_.keep_every);
+    if (!keep_all_) {
+      prune_checkpoints(folder_, when_.keep, when_.keep_every);
+    }
   } catch (const std::runtime_error& error) {
-    note_(fmt::format("an old checkpoint could not be removed: {}", error.what()));
+    not_pruned_ = fmt::format("an old checkpoint could not be removed: {}", error.what());
   }
 }
 
 void RunCheckpoints::failed(std::int64_t step, const std::string& why, IfNotWritten then) {
   ++failures_;
   const bool first = session_.rank() == 0;
-  const std::string whole =
-      broadcast_text(first ? complete_text(folder_) : "", "complete checkpoint", session_.world());
-  const bool any =
-      broadcast_number(
-          first && complete_checkpoint(folder_) ? 1 : 0, "complete checkpoint", session_.world()) !=
-      0;
-  const std::string what =
-      fmt::format("the checkpoint of step {} could not be written: {}; {}", step, why, whole);
+  const std::optional<std::filesystem::path> mine =
+      first ? complete_checkpoint(folder_) : std::nullopt;
+  const std::string complete =
+      broadcast_text(mine ? mine->string() : "", "complete checkpoint", session_.world());
+  const bool any = !complete.empty();
+  const std::string what = fmt::format(
+      "the checkpoint of step {} could not be written: {}; {}",
+      step,
+      why,
+      any ? complete + " is complete" : "there is no complete checkpoint");
   if (then == IfNotWritten::tell ||
       (then == IfNotWritten::go_on && any && failures_ < when_.failures)) {
     if (first) {

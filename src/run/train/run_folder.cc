@@ -419,12 +419,7 @@ void RunFolder::write_group_sizes(
   replace_text(path_ / "group_sizes.json", json_text(json));
 }
 
-void RunFolder::sync_steps() {
-  if (const std::string why = flush(); !why.empty()) {
-    throw std::runtime_error(why);
-  }
-  sync_path(path_ / "metrics.jsonl");
-}
+void RunFolder::sync_steps() const { sync_path(path_ / "metrics.jsonl"); }
 
 fs::path RunFolder::trace_file(std::int64_t step) const {
   return free_name(path_ / (step == 0 ? "trace.json" : fmt::format("trace-{:06}.json", step)));

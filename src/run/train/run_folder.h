@@ -60,7 +60,8 @@ class RunFolder {
   void write_group_sizes(const std::vector<GroupSize>& sizes, std::int64_t memory_per_rank);
   // Tries again what waits; why it still does, or "".
   std::string flush() { return unwritten_.flush(); }
-  void sync_steps();  // they are on the disk.  Throws std::runtime_error where some wait.
+  // Those that are written are on the disk.  On any thread.  Throws std::runtime_error.
+  void sync_steps() const;
   void write_summary(const TrainSummary& summary);
   // Where a trace from `step` on goes: trace.json, or trace-000050.json.
   [[nodiscard]] std::filesystem::path trace_file(std::int64_t step) const;

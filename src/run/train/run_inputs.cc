@@ -314,6 +314,8 @@ RunConfig with_budget(RunConfig config, Backend& backend) {
 Precision precision_of(const RunConfig& config) {
   Precision precision = precision_of(config.train.dtype);
   precision.optimizer_on_host = config.optimizer.offload;
+  precision.snapshot =
+      config.checkpoint.takes_snapshots() && device_named(config.parallel.device).is_cpu();
   return precision;
 }
 

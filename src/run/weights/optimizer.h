@@ -74,6 +74,8 @@ class AdamW {
     at::Tensor variance;
   };
   [[nodiscard]] Moments moments(const at::Tensor& master) const;
+  // Whether they wait in host memory.
+  [[nodiscard]] bool on_host() const { return options_.offload; }
   // Steps that counted.
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
