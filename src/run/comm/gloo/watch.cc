@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -235,7 +236,13 @@ struct Watch::Shared {
       sight.text = states[r];
       sight.changed = Clock::now();
       sight.wait.reset();
-      sight.wait = wait_in(states[r], static_cast<int>(r), size);
+      try {
+        sight.wait = wait_in(states[r], static_cast<int>(r), size);
+      } catch (const std::runtime_error& error) {  // the store is well: who writes there is not
+        ask = error.what();
+        hurry = true;
+        continue;
+      }
       // Ranks in the same operation that call it by different names wait for each other for ever.
       if (wait && sight.wait && sight.wait->where == wait->where &&
           sight.wait->what != wait->what) {
