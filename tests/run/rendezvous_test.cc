@@ -16,6 +16,8 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -740,6 +742,21 @@ TEST(Client, GivesUpOnARendezvousThatStopsToAnswer) {
   server.reset();
   EXPECT_THROW(store->get("a"), std::runtime_error);
   EXPECT_THAT(thrown_by([&] { store->get("a"); }), HasSubstr("lost"));  // at once
+}
+
+// A peer that went without a word is noticed, whether or not something is on its way to it.
+TEST(Listener, NoticesAPeerThatIsGone) {
+  const Listener listener("127.0.0.1");
+  Listener::keep_alive(listener.fd());
+  for (const auto& [level, option, least] :
+       {std::array{int{SOL_SOCKET}, int{SO_KEEPALIVE}, 1},
+        std::array{int{IPPROTO_TCP}, int{TCP_USER_TIMEOUT}, 60000}}) {
+    int value = 0;
+    socklen_t size = sizeof(value);
+    ASSERT_EQ(getsockopt(listener.fd(), level, option, &value, &size), 0);
+    EXPECT_GE(value, least) << option;
+    EXPECT_LE(value, 300000) << option;
+  }
 }
 
 }  // namespace

@@ -277,6 +277,8 @@ void Listener::keep_alive(int fd) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 60);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 15);
   set(IPPROTO_TCP, TCP_KEEPCNT, 8);
+  // Also where something was sent that the other end does not acknowledge: keepalive waits then.
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 180000);
 }
 
 bool is_of_this_machine(const std::string& host) {
