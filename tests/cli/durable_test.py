@@ -266,6 +266,27 @@ class DiskTest(DurableTest):
         self.assertEqual(plans, [f"step-{step:05}.json" for step in steps])
         self.resume(run, "--set", f"train.steps={len(steps) + 2}", "--set", "data.order=shuffled")
 
+    # There is room for each rank's file, and none for the model's.
+    def test_a_model_that_cannot_be_saved_leaves_the_checkpoint(self):
+        settings = ["train.steps=20", "checkpoint.every=0", "parallel.ranks=8", "output.trace=false"]
+        straight = self.straight("straight", *settings)
+        model = (straight / "model" / "model.safetensors").stat().st_size
+        most = max(file.stat().st_size for file in straight.glob("checkpoints/000020/*"))
+        self.assertGreater(model, 1.1 * most)
+        process = self.begun("train", "-c", self.config, "--set", "output.name=kept",
+                             *(word for setting in settings for word in ("--set", setting)))
+        run = self.folder / "runs" / "kept"
+        self.await_steps(process, run, 1)
+        self.limit(process, (model + most) // 2)
+        error = process.stderr.read()
+        self.assertEqual(process.wait(timeout=60), FAILED, error)
+        self.assertIn("the trained model could not be saved", error)
+        self.assertIn("File too large", error)
+        self.assertIn("The checkpoint of step 20 has its weights", error)
+        self.assertFalse((run / "model").exists())
+        self.resume(run)
+        self.expect_same(run, straight)
+
     def test_without_any_checkpoint_the_run_ends(self):
         process = self.begun(
             "train", "-c", self.config, "--set", "output.name=gone", "--set", "train.steps=4000",

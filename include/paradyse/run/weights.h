@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -172,12 +173,19 @@ struct ModelWeights {
 // or does not fit.
 ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::uint64_t seed);
 
+// A model could not be written: the file and the system's reason.
+class NotSaved : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // Of a model with adapters see save_adapters(); its merged weights, where `from` is without them.
 // Writes config.json and model.safetensors into the new folder `to`, and copies what lies beside
 // the weights where `from`, the model of these parameters, is a folder; the tensors have `dtype`.
 // Of narrow weights another type is rounded from their masters, where there are any.
-// Every rank of `domain` calls this, rank 0 writes; it returns sentences for the user.  Throws
-// std::runtime_error when `to` holds a model already: nothing is overwritten.
+// Every rank of `domain` calls this, rank 0 writes; it returns sentences for the user.  Rank 0
+// throws NotSaved, also when `to` holds a model already, since nothing is overwritten; not before
+// the others are through, so that all can go on.
 std::vector<std::string> save_model(
     const Parameters& parameters,
     Communicator& domain,

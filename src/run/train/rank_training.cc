@@ -114,8 +114,19 @@ class RankTraining {
       }
       step = *next;
     }
-    save_model();  // first: it wants a third of the room, should that be short
+    const std::string not_saved = save_model();  // first: it wants a third of the room
     write_checkpoint(step, scale_, IfNotWritten::end);
+    if (!not_saved.empty()) {
+      throw std::runtime_error(fmt::format(
+          "the trained model could not be saved: {}. {}",
+          not_saved,
+          run_.config().checkpoint.keep > 0
+              ? fmt::format(
+                    "The checkpoint of step {} has its weights: make room, then run paradyse train "
+                    "--resume RUN, which saves the model",
+                    step)
+              : "No checkpoint has its weights (checkpoint.keep = 0): they are lost"));
+    }
     if (step < steps) {
       if (first_) {
         run_.record.stopped();
@@ -260,16 +271,17 @@ class RankTraining {
       }
       return roll_back(*before, step);
     }
-    save_model();
+    const std::string not_saved = save_model();
     checkpoints_.keep_all();  // this one may be past help
     write_checkpoint(step, scale_before, IfNotWritten::tell);
     throw NotFinite(fmt::format(
         "{}. {}A lower optimizer.lr, a longer warm-up or clipping (optimizer.max_grad_norm) may "
-        "help, or train.on_bad_step = skip or rollback; the weights before the step are in model/",
+        "help, or train.on_bad_step = skip or rollback; the weights before the step {}",
         what,
         enough                 ? fmt::format("That was bad step {} in a row. ", bad_in_a_row_)
         : policy == "rollback" ? "There is no checkpoint to go back to. "
-                               : ""));
+                               : "",
+        not_saved.empty() ? "are in model/" : "could not be saved in model/: " + not_saved));
   }
 
   // From the checkpoint on without step `bad`; gives the step that comes next.
@@ -337,28 +349,46 @@ class RankTraining {
     return state;
   }
 
-  void save_model() {
-    if (!run_.config().output.model || session_.rank() >= session_.parameters().domain()) {
-      return;  // the first sharding group writes its copy
+  // The same on all ranks: why it could not be saved, or "".
+  std::string save_model() {
+    if (!run_.config().output.model) {
+      return "";
     }
-    const std::filesystem::path to =
-        first_ ? run_.record.folder().partial_model() : std::filesystem::path();
-    const at::ScalarType dtype = saved_type(run_.config(), session_.parameters().types().weight);
-    std::vector<std::string> notes;
-    if (run_.inputs.model.model.lora) {
-      save_adapters(session_.parameters(), session_.domain(), to, run_.inputs.model.path, dtype);
-    } else {
-      notes = paradyse::save_model(
-          session_.parameters(), session_.domain(), to, run_.inputs.model, dtype);
-    }
-    if (first_) {
-      for (const std::string& line : notes) {
-        run_.record.note(line);
+    std::string wrong;
+    if (session_.rank() < session_.parameters().domain()) {  // the first sharding group's copy
+      const std::filesystem::path to =
+          first_ ? run_.record.folder().partial_model() : std::filesystem::path();
+      const at::ScalarType dtype = saved_type(run_.config(), session_.parameters().types().weight);
+      try {
+        std::vector<std::string> notes;
+        if (run_.inputs.model.model.lora) {
+          save_adapters(
+              session_.parameters(), session_.domain(), to, run_.inputs.model.path, dtype);
+        } else {
+          notes = paradyse::save_model(
+              session_.parameters(), session_.domain(), to, run_.inputs.model, dtype);
+        }
+        wrong = first_ ? place_model(notes) : "";
+      } catch (const NotSaved& error) {
+        wrong = error.what();
       }
+    }
+    return first_text(wrong, session_.world());
+  }
+
+  // Rank 0's: the model is written, and gets its name.
+  std::string place_model(const std::vector<std::string>& notes) {
+    for (const std::string& line : notes) {
+      run_.record.note(line);
+    }
+    try {
       const std::filesystem::path aside = run_.record.folder().place_model();
       if (!aside.empty()) {
         run_.record.note("the model that was saved before was moved to " + aside.string());
       }
+      return "";
+    } catch (const std::runtime_error& error) {
+      return error.what();
     }
   }
 

@@ -427,7 +427,8 @@ fs::path RunFolder::trace_file(std::int64_t step) const {
 
 fs::path RunFolder::partial_model() {
   fs::path partial = path_ / "model.partial";
-  fs::remove_all(partial);  // of a program that was killed
+  std::error_code refused;           // then writing says why
+  fs::remove_all(partial, refused);  // of a program that was killed
   return partial;
 }
 

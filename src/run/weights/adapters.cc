@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <system_error>
@@ -12,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "src/plan/base/refuse.h"
+#include "src/run/weights/first_rank_writes.h"
 #include "src/run/weights/head_bias.h"
 
 namespace paradyse {
@@ -145,46 +147,48 @@ void save_adapters(
     at::ScalarType dtype) {
   const c10::InferenceMode no_autograd;
   const Model& model = parameters.model();
-  const bool masters = dtype != parameters.types().weight;  // else the weights are what is saved
-  if (domain.rank() != 0) {                                 // what rank 0 throws frees the others
-    collect(
-        parameters, Which::trained, domain, [](const std::string&, const at::Tensor&) {}, masters);
-    domain.barrier({.op = "adapters saved", .part = ""});
-    return;
-  }
-  for (const char* const name : {kAdapterConfig, kAdapterWeights}) {
-    if (fs::exists(to / name)) {
-      refuse(
-          to,
-          std::string("holds an adapter already (") + name +
-              "), which is not overwritten; give a new folder");
-    }
-  }
-  std::error_code error;
-  fs::create_directories(to, error);
-  if (error) {
-    refuse(to, "cannot be made: " + error.message());
-  }
+  const bool masters = dtype != parameters.types().weight;
   const std::set<std::string> modules = modules_with_adapter(model);
   const auto stored_as = [&](const std::string& name) { return peft_names(name, modules).front(); };
-  std::vector<std::pair<std::string, StoredTensor>> tensors;
-  for (const auto& [name, shape] : parameter_shapes(model, Which::trained)) {
-    tensors.emplace_back(stored_as(name), StoredTensor{.dtype = dtype, .shape = shape});
-  }
-  SafetensorsWriter writer(to / kAdapterWeights, std::move(tensors));
+  FirstRankWrites writes(domain.rank() == 0);
+  std::optional<SafetensorsWriter> writer;
+  writes.tried([&] {
+    for (const char* const name : {kAdapterConfig, kAdapterWeights}) {
+      if (fs::exists(to / name)) {
+        refuse(
+            to,
+            std::string("holds an adapter already (") + name +
+                "), which is not overwritten; give a new folder");
+      }
+    }
+    std::error_code error;
+    fs::create_directories(to, error);
+    if (error) {
+      refuse(to, "cannot be made: " + error.message());
+    }
+    std::vector<std::pair<std::string, StoredTensor>> tensors;
+    for (const auto& [name, shape] : parameter_shapes(model, Which::trained)) {
+      tensors.emplace_back(stored_as(name), StoredTensor{.dtype = dtype, .shape = shape});
+    }
+    writer.emplace(to / kAdapterWeights, std::move(tensors));
+  });
   collect(
       parameters,
       Which::trained,
       domain,
       [&](const std::string& name, const at::Tensor& tensor) {
-        writer.write(stored_as(name), tensor.to(dtype));
+        const at::Tensor narrow = tensor.to(dtype);
+        writes.tried([&] { writer->write(stored_as(name), narrow); });
       },
       masters);
-  writer.finish();
-  std::error_code none;
-  const fs::path base = fs::exists(base_model, none) ? fs::absolute(base_model) : base_model;
-  write_text(to / kAdapterConfig, adapter_config_of(model, base.lexically_normal().string()));
+  writes.tried([&] {
+    writer->finish();
+    std::error_code none;
+    const fs::path base = fs::exists(base_model, none) ? fs::absolute(base_model) : base_model;
+    write_text(to / kAdapterConfig, adapter_config_of(model, base.lexically_normal().string()));
+  });
   domain.barrier({.op = "adapters saved", .part = ""});
+  writes.expect_written();
 }
 
 }  // namespace paradyse

@@ -2,9 +2,12 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +17,7 @@
 #include "src/plan/base/text_match.h"
 #include "src/run/memory/reading.h"
 #include "src/run/weights/adapters.h"
+#include "src/run/weights/first_rank_writes.h"
 #include "src/run/weights/safetensors.h"
 #include "src/run/weights/weight_files.h"
 
@@ -243,34 +247,37 @@ std::vector<std::string> save_model(
         "save_model: " + from.path.string() + " is of another model than the parameters");
   }
   const bool masters = dtype != parameters.types().weight;
-  if (domain.rank() != 0) {  // what rank 0 throws frees the others
-    collect(parameters, which, domain, [](const std::string&, const at::Tensor&) {}, masters);
-    domain.barrier({.op = "model saved", .part = ""});
-    return notes;
-  }
-  prepare_folder(to);
-  std::vector<std::pair<std::string, StoredTensor>> tensors;
-  for (const auto& [name, shape] : parameter_shapes(parameters.model(), which)) {
-    tensors.emplace_back(name, StoredTensor{.dtype = dtype, .shape = shape});
-  }
-  SafetensorsWriter writer(to / kWeights, std::move(tensors));
+  FirstRankWrites writes(domain.rank() == 0);
+  std::optional<SafetensorsWriter> writer;
+  writes.tried([&] {
+    prepare_folder(to);
+    std::vector<std::pair<std::string, StoredTensor>> tensors;
+    for (const auto& [name, shape] : parameter_shapes(parameters.model(), which)) {
+      tensors.emplace_back(name, StoredTensor{.dtype = dtype, .shape = shape});
+    }
+    writer.emplace(to / kWeights, std::move(tensors));
+  });
   collect(
       parameters,
       which,
       domain,
       [&](const std::string& name, const at::Tensor& tensor) {
-        writer.write(name, tensor.to(dtype));
+        const at::Tensor narrow = tensor.to(dtype);
+        writes.tried([&] { writer->write(name, narrow); });
       },
       masters);
-  writer.finish();
-  if (from_folder || fs::is_directory(from.path)) {
-    notes = copy_companions(from.path, to);
-  }
-  // Last: it makes the folder a model's.
-  write_file(
-      to / kConfig,
-      from_folder ? config_for(from, dtype) : ordered_json_in(from.model.config).dump(2) + "\n");
+  writes.tried([&] {
+    writer->finish();
+    if (from_folder || fs::is_directory(from.path)) {
+      notes = copy_companions(from.path, to);
+    }
+    // Last: it makes the folder a model's.
+    write_file(
+        to / kConfig,
+        from_folder ? config_for(from, dtype) : ordered_json_in(from.model.config).dump(2) + "\n");
+  });
   domain.barrier({.op = "model saved", .part = ""});
+  writes.expect_written();
   return notes;
 }
 
