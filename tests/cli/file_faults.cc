@@ -174,6 +174,13 @@ int rename(const char* from, const char* to) {
              : real<int(const char*, const char*)>("rename")(from, to);
 }
 
+int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) {
+  return is_below(to) && next("linkat") != Fault::none
+             ? failed()
+             : real<int(int, const char*, int, const char*, int)>("linkat")(
+                   from_folder, from, to_folder, to, flags);
+}
+
 int mkdir(const char* path, mode_t mode) {
   return is_below(path) && next("mkdir") != Fault::none
              ? failed()

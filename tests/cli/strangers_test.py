@@ -191,10 +191,14 @@ class OutputsTest(StrangersTest):
 
     def test_partial_files_of_a_user_stay(self):
         for command in self.commands(self.folder / "out"):
-            for name in ("out.partial", f"out.{os.getpid()}.partial"):
-                (self.folder / name).write_text("a download")
+            mine = {name: "a download" for name in ("out.partial", "out.1.partial", ".paradyse-1.partial")}
+            for name, text in mine.items():
+                (self.folder / name).write_text(text)
+            before = {file.name for file in self.folder.iterdir()}
             self.run_program(*command)
-            self.assertEqual((self.folder / "out.partial").read_text(), "a download", command)
+            self.assertEqual({name: (self.folder / name).read_text() for name in mine}, mine, command)
+            # and none of the program's own is left
+            self.assertEqual({file.name for file in self.folder.iterdir()} - before, {"out"}, command)
             (self.folder / "out").unlink()
 
     def test_what_was_written_is_replaced_whole_and_a_link_stays_one(self):

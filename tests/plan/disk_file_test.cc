@@ -1,6 +1,7 @@
 // That a file can be written is known before anything is done for it.
 #include "src/plan/base/disk_file.h"
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -13,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/folder.h"
@@ -195,6 +197,32 @@ TEST_F(WritableTest, NoOtherFileIsWrittenOver) {
   EXPECT_EQ(content_of(folder_ / "file"), "new");
   EXPECT_EQ(content_of(folder_ / "file.partial"), "mine");
   EXPECT_TRUE(fs::is_symlink(folder_ / ("file." + pid + ".partial")));
+}
+
+// Of a process that is killed while it writes nothing is left, where files can do without a name.
+TEST_F(WritableTest, AKilledWriterLeavesNothing) {
+  const int nameless = ::open(folder_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (nameless < 0) {
+    GTEST_SKIP() << "this file system has no files without names (O_TMPFILE)";
+  }
+  ::close(nameless);
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    const int descriptor = new_file_beside(folder_ / "file").second;
+    if (write_all(descriptor, "half of it")) {
+      ::kill(::getpid(), SIGKILL);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(writer, &status, 0), writer);
+  ASSERT_TRUE(WIFSIGNALED(status)) << status;
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    names.push_back(entry.path().filename().string());
+  }
+  EXPECT_THAT(names, testing::ElementsAre("file"));
+  EXPECT_EQ(content_of(folder_ / "file"), "x");
 }
 
 TEST_F(WritableTest, WhatIsNoFileStaysWhatItIs) {

@@ -492,8 +492,9 @@ TEST_F(Safetensors, RefusesAWrongIndex) {
 TEST_F(Safetensors, AnUnfinishedFileLeavesNothing) {
   {
     SafetensorsWriter writer(path(), {{"w", declared(at::kFloat, {2})}});
-    EXPECT_THAT(
-        listing(), testing::ElementsAre(testing::MatchesRegex("a.safetensors.[0-9]+.partial")));
+    EXPECT_THAT(  // nothing, where the file system has files without names
+        listing(),
+        testing::Each(testing::MatchesRegex("a.safetensors.[0-9]+.partial")));
     writer.write("w", at::ones({2}));
   }
   EXPECT_TRUE(listing().empty());

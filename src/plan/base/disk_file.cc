@@ -21,6 +21,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kOpenFiles = "/proc/self/fd/";
+
 [[noreturn]] void refuse(const fs::path& file, const std::string& what) {
   throw std::runtime_error(
       file.string() + ": " + what + ": " + std::generic_category().message(errno));
@@ -228,9 +230,20 @@ fs::path behind_links(const fs::path& file) {
 std::pair<fs::path, int> new_file_beside(const fs::path& file) {
   constexpr int kTries = 100;
   std::random_device number;
-  for (int i = 0; i < kTries; ++i) {
+  const auto beside = [&] {
     fs::path partial = file;
     partial += "." + std::to_string(number()) + ".partial";
+    return partial;
+  };
+  if (::access(kOpenFiles, X_OK) == 0) {  // by which it is named in the end
+    const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+    const int nameless = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (nameless >= 0) {
+      return {beside(), nameless};
+    }
+  }
+  for (int i = 0; i < kTries; ++i) {
+    const fs::path partial = beside();
     const int descriptor = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor >= 0) {
       return {partial, descriptor};
@@ -240,6 +253,19 @@ std::pair<fs::path, int> new_file_beside(const fs::path& file) {
     }
   }
   refuse(file, "cannot create a temporary file next to it");
+}
+
+bool place_new_file(const fs::path& partial, int descriptor, const fs::path& file) {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) {
+    return false;
+  }
+  const std::string open = kOpenFiles + std::to_string(descriptor);
+  if (status.st_nlink == 0 &&
+      ::linkat(AT_FDCWD, open.c_str(), AT_FDCWD, partial.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+    return false;
+  }
+  return ::rename(partial.c_str(), file.c_str()) == 0;
 }
 
 void replace_file(const fs::path& file, const std::string& text) {
@@ -260,11 +286,10 @@ void replace_file(const fs::path& file, const std::string& text) {
   const bool written = write_all(descriptor, text) &&
                        (!replaces || ::fchmod(descriptor, before.st_mode & 07777U) == 0) &&
                        ::fsync(descriptor) == 0;
-  int wrong = errno;
+  const bool placed = written && place_new_file(partial, descriptor, place);
+  const int wrong = errno;
   ::close(descriptor);
-  const bool placed = written && ::rename(partial.c_str(), place.c_str()) == 0;
   if (!placed) {
-    wrong = written ? errno : wrong;
     ::unlink(partial.c_str());
     errno = wrong;
     refuse(file, "cannot be written");

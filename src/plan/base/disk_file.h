@@ -14,9 +14,14 @@ namespace paradyse {
 // naming the file and the reason.
 void replace_file(const std::filesystem::path& file, const std::string& text);
 
-// An open file beside `file`, of a name that nobody has: what a user has is not written over, nor
-// what a link of such a name leads to.  It is to be renamed or removed.  Throws std::runtime_error.
+// An open file that is to become `file`, and its name beside it on the way there, which nobody has:
+// what a user has is not written over, nor what a link of such a name leads to.  Where the file
+// system can, it has that name only while place_new_file() gives it its own, so that a process that
+// is killed leaves nothing.  It is to be placed, or that name removed.  Throws std::runtime_error.
 std::pair<std::filesystem::path, int> new_file_beside(const std::filesystem::path& file);
+// It is `file`, in the place of what was.  False: errno says why not.
+bool place_new_file(
+    const std::filesystem::path& partial, int descriptor, const std::filesystem::path& file);
 
 // Where a file is that links lead to, be it there or not.  Throws std::runtime_error for links that
 // lead to one another.

@@ -691,7 +691,7 @@ void SafetensorsWriter::finish() {
     state.failed = true;
     refuse_errno(state.partial, "cannot be written");
   }
-  if (::rename(state.partial.c_str(), state.path.c_str()) != 0) {
+  if (!place_new_file(state.partial, state.file, state.path)) {
     refuse_errno(state.path, "cannot be put in place of " + state.partial.string());
   }
   ::close(std::exchange(state.file, -1));
