@@ -132,23 +132,28 @@ void expect_files_of(
   }
 }
 
-// As `read` gives it; where processes are the ranks and parallel.ranks is not among the settings,
-// with their number.
+// As `read` gives it; where processes are the ranks and nobody asks for a number, with theirs.
+// `asks`: whether the number that the entry of parallel.ranks has is asked for.
 LoadedConfig with_processes(
     std::vector<std::string> settings,
+    const RunOptions& options,
+    const std::function<bool(const ConfigEntry& ranks)>& asks,
     const std::function<LoadedConfig(const std::vector<std::string>& settings)>& read) {
   LoadedConfig loaded = read(settings);
-  const auto ranks = std::ranges::find(loaded.entries, "parallel.ranks", &ConfigEntry::key);
-  const bool asked = ranks->origin == "--set";
+  const bool asked = asks(*std::ranges::find(loaded.entries, "parallel.ranks", &ConfigEntry::key));
   const auto number = static_cast<int>(loaded.config.parallel.ranks);
   const int processes =
-      ranks_of(backend_options(loaded.config, RunOptions()), asked ? number : 0, number);
+      ranks_of(backend_options(loaded.config, options), asked ? number : 0, /*otherwise=*/number);
   if (processes != number) {
     settings.push_back("parallel.ranks=" + std::to_string(processes));
     loaded = read(settings);
   }
   return loaded;
 }
+
+// A run that goes on may have other ranks than it had.
+bool asks_now(const ConfigEntry& ranks) { return ranks.origin == "--set"; }
+bool asks_anywhere(const ConfigEntry& ranks) { return ranks.origin != "default"; }
 
 LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::string>& settings) {
   const std::filesystem::path file = std::filesystem::path(options.resume) / "config.toml";
@@ -157,13 +162,16 @@ LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::stri
     std::vector<std::string> saved = saved_configuration(options.resume);
     if (!saved.empty()) {  // config.toml is gone, and the checkpoint holds all of it
       saved.insert(saved.end(), settings.begin(), settings.end());
-      return with_processes(
-          saved, [](const std::vector<std::string>& all) { return load_config("", all); });
+      return with_processes(saved, options, asks_now, [](const std::vector<std::string>& all) {
+        return load_config("", all);
+      });
     }
   }
   config_of("--resume", options.resume, options);
-  LoadedConfig loaded = with_processes(
-      settings, [&](const std::vector<std::string>& all) { return load_config(file, all); });
+  LoadedConfig loaded =
+      with_processes(settings, options, asks_now, [&](const std::vector<std::string>& all) {
+        return load_config(file, all);
+      });
   expect_files_of("--resume " + options.resume, file, loaded);
   return loaded;
 }
@@ -221,18 +229,9 @@ LoadedConfig load(const RunOptions& options) {
     expect_files_of("--replay " + options.replay, file, loaded);
     return loaded;
   }
-  LoadedConfig loaded = reading([&] { return load_config(options.file, settings); });
-  const auto ranks = std::find_if(loaded.entries.begin(), loaded.entries.end(), [](const auto& e) {
-    return e.key == "parallel.ranks";
+  return with_processes(settings, options, asks_anywhere, [&](const std::vector<std::string>& all) {
+    return reading([&] { return load_config(options.file, all); });
   });
-  const bool given = ranks->origin != "default";
-  const int asked = given ? static_cast<int>(loaded.config.parallel.ranks) : 0;
-  const int processes = ranks_of(backend_options(loaded.config, options), asked, 0);
-  if (processes > 0 && !given) {
-    settings.push_back("parallel.ranks=" + std::to_string(processes));
-    loaded = load_config(options.file, settings);
-  }
-  return loaded;
 }
 
 std::string resumed_run(const RunOptions& options, const RunConfig& config) {
