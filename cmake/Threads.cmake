@@ -17,13 +17,11 @@ file(GLOB called_sources CONFIGURE_DEPENDS
   src/run/memory/*.cc src/run/device/*.cc src/run/kernels/*.cc src/run/kernels/cpu/*.cc src/run/kernels/aten/*.cc)
 file(GLOB saved_sources CONFIGURE_DEPENDS  # what is written of a rank, and how
   src/run/train/background_work.cc src/run/train/checkpoint*.cc src/run/train/files.cc src/run/execute/gather.cc
-  src/run/weights/optimizer.cc src/run/weights/parameters.cc src/run/weights/safetensors.cc
-  src/run/weights/weight_files.cc)
-list(APPEND shared_sources ${called_sources}
-  ${saved_sources}
+  src/run/weights/*.cc)
+list(APPEND shared_sources ${called_sources} ${saved_sources}
   src/run/execute/trace.cc src/run/train/plan_queue.cc src/run/cuda/absent.cc src/run/kernels/cuda/absent.cc)
 file(GLOB alone CONFIGURE_DEPENDS src/run/kernels/cpu/*.cc)  # as in CMakeLists.txt
-set_source_files_properties(${alone} src/run/comm/gloo/wire.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_source_files_properties(${alone} src/run/comm/gloo/wire.cc src/run/weights/normal.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 add_library(paradyse_shared STATIC ${shared_sources} tests/support/processes.cc)
 target_link_libraries(paradyse_shared
   PUBLIC paradyse_plan Torch::cpu Threads::Threads fmt::fmt Sodium::sodium GTest::gtest_main GTest::gmock

@@ -1,14 +1,22 @@
 // paradyse launch: starts a command as several processes of this machine, each of them a rank, with
 // the environment that torchrun would give them.
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +27,8 @@
 #include "src/cli/environment.h"
 #include "src/cli/tell.h"
 #include "src/run/comm/rendezvous/address.h"
+#include "src/run/comm/rendezvous/client.h"
+#include "src/run/comm/rendezvous/launchers.h"
 #include "src/run/comm/rendezvous/secret.h"
 
 extern "C" char** environ;
@@ -28,9 +38,15 @@ namespace {
 
 struct LaunchOptions {
   int processes = 0;
-  int nodes = 1;
+  std::string nodes = "1";  // NUMBER, or MIN:MAX
+  int least_nodes = 1;      // of `nodes`
+  int most_nodes = 1;
   int node = 0;
   int restarts = 0;
+  double join_timeout = 60;  // seconds
+
+  // A restart goes on without nodes that are gone.
+  [[nodiscard]] bool elastic() const { return least_nodes < most_nodes; }
   std::string rendezvous;
   std::string secret_file;
   std::string interface;
@@ -137,10 +153,20 @@ pid_t start(std::vector<std::string> arguments, std::vector<std::string> variabl
 // What ranks of a restarted command call their attempt; "": the first.
 std::string name_of(int attempt) { return attempt == 0 ? "" : std::to_string(attempt); }
 
+// A start of the command: how often it was started before, and on which nodes it is now.
+struct Attempt {
+  int number = 0;
+  std::vector<int> nodes;
+
+  [[nodiscard]] int ranks(const LaunchOptions& options) const {
+    return static_cast<int>(nodes.size()) * options.processes;
+  }
+};
+
 class Ranks {
  public:
-  // `attempt`: how often they were started before.
-  Ranks(const LaunchOptions& options, int attempt) : options_(options), attempt_(attempt) {}
+  Ranks(const LaunchOptions& options, Attempt attempt)
+      : options_(options), attempt_(std::move(attempt)) {}
 
   ~Ranks() {  // none outlives its launcher
     signal_all(SIGKILL);
@@ -158,7 +184,7 @@ class Ranks {
       std::vector<std::pair<std::string, std::string>> changes = {
           {"RANK", std::to_string(first() + i)},
           {"LOCAL_RANK", std::to_string(i)},
-          {"WORLD_SIZE", std::to_string(options_.nodes * options_.processes)},
+          {"WORLD_SIZE", std::to_string(attempt_.ranks(options_))},
           {"LOCAL_WORLD_SIZE", std::to_string(options_.processes)},
           {"MASTER_ADDR", host},
           {"MASTER_PORT", std::to_string(port)},
@@ -167,7 +193,7 @@ class Ranks {
         changes.emplace_back(kSecret, secret);
       }
       // Ranks of another attempt do not meet these.
-      changes.emplace_back("TORCHELASTIC_RESTART_COUNT", name_of(attempt_));
+      changes.emplace_back("TORCHELASTIC_RESTART_COUNT", name_of(attempt_.number));
       if (!options_.interface.empty()) {
         changes.emplace_back("GLOO_SOCKET_IFNAME", options_.interface);
       }
@@ -220,7 +246,10 @@ class Ranks {
   [[nodiscard]] bool interrupted() const { return forwarded_ != 0; }
 
  private:
-  [[nodiscard]] int first() const { return options_.node * options_.processes; }
+  [[nodiscard]] int first() const {
+    const auto place = std::ranges::find(attempt_.nodes, options_.node) - attempt_.nodes.begin();
+    return static_cast<int>(place) * options_.processes;
+  }
 
   void signal_all(int signal) const {
     for (const pid_t pid : pids_) {
@@ -243,7 +272,7 @@ class Ranks {
   }
 
   const LaunchOptions& options_;
-  int attempt_;
+  Attempt attempt_;
   int forwarded_ = 0;        // the signal that was handed on last, but for SIGUSR1
   std::vector<pid_t> pids_;  // [rank of this machine]; 0: over
 };
@@ -264,25 +293,154 @@ void expect_resuming(const LaunchOptions& options) {
   }
 }
 
+// Where the launchers of all nodes meet.
+struct Place {
+  std::string host;
+  int port = 0;
+  std::string secret;
+};
+
+std::string nodes_text(const std::vector<int>& nodes) {
+  return fmt::format("node{} {}", nodes.size() == 1 ? "" : "s", fmt::join(nodes, ", "));
+}
+
+// What follows `before`, as the launchers of its nodes agree; none, and why is said: the command is
+// not started again here.
+std::optional<Attempt> agreed(
+    const LaunchOptions& options, const Attempt& before, const Place& place) {
+  Attempt next{.number = before.number + 1, .nodes = before.nodes};
+  if (!options.elastic()) {
+    return next;
+  }
+  const auto patience = std::chrono::milliseconds(std::llround(1e3 * options.join_timeout));
+  std::optional<std::vector<int>> nodes;
+  try {
+    const auto store = rendezvous::reach_store(
+        {.host = place.host,
+         .port = place.port,
+         .secret = place.secret,
+         .claim =
+             {.attempt = name_of(next.number),
+              .rank = -1,
+              .process = fmt::format("the launcher of node {}", options.node)},
+         .patience = patience,
+         .answer = patience});
+    nodes = rendezvous::nodes_that_go_on(
+        *store,
+        {.attempt = next.number,
+         .node = options.node,
+         .before = before.nodes,
+         .patience = patience},
+        [] { return to_forward.load() != 0 && to_forward.load() != SIGUSR1; });
+  } catch (const std::runtime_error& error) {
+    tell(
+        "paradyse launch: the command is not started again: node 0, whose launcher keeps the "
+        "rendezvous at {}, is gone or cannot be reached ({}). Start it again on the nodes that are "
+        "left, with another --rdzv-endpoint\n",
+        rendezvous::endpoint(place.host, place.port),
+        error.what());
+    return std::nullopt;
+  }
+  if (!nodes) {  // a signal that ends it
+    return std::nullopt;
+  }
+  next.nodes = *nodes;
+  if (!std::ranges::binary_search(next.nodes, options.node)) {
+    tell(
+        "paradyse launch: the others went on without node {}, which came later than --join-timeout "
+        "({} s): it ends here\n",
+        options.node,
+        options.join_timeout);
+    return std::nullopt;
+  }
+  std::vector<int> lost;
+  std::ranges::set_difference(before.nodes, next.nodes, std::back_inserter(lost));
+  if (!lost.empty()) {
+    tell(
+        "paradyse launch: {} did not come within --join-timeout ({} s) and {} lost: {} of {} ranks "
+        "are left\n",
+        nodes_text(lost),
+        options.join_timeout,
+        lost.size() == 1 ? "is" : "are",
+        next.ranks(options),
+        before.ranks(options));
+  }
+  if (std::cmp_less(next.nodes.size(), options.least_nodes)) {
+    tell(
+        "paradyse launch: the command is not started again: {} of --nnodes {} are left\n",
+        next.nodes.size(),
+        options.nodes);
+    return std::nullopt;
+  }
+  return next;
+}
+
 // Until the command is through, or was interrupted, or no restart is left or will help.  `attempt`:
 // the last one.
-int run_attempts(
-    const LaunchOptions& options,
-    const std::string& host,
-    int port,
-    const std::string& secret,
-    int& attempt) {
-  for (attempt = 0;; ++attempt) {
+int run_attempts(const LaunchOptions& options, const Place& place, Attempt& attempt) {
+  while (true) {
     Ranks ranks(options, attempt);
-    ranks.start_all(host, port, secret);
+    ranks.start_all(place.host, place.port, place.secret);
     const int code = ranks.wait_all();
-    if (code == kOk || code == kUsage || ranks.interrupted() || attempt == options.restarts) {
+    if (code == kOk || code == kUsage || ranks.interrupted() ||
+        attempt.number == options.restarts) {
       return code;
     }
+    std::optional<Attempt> next = agreed(options, attempt, place);
+    if (!next) {
+      return code;
+    }
+    attempt = *std::move(next);
     tell(
-        "paradyse launch: starting the command again (restart {} of {})\n",
-        attempt + 1,
-        options.restarts);
+        "paradyse launch: starting the command again (restart {} of {}) as {} ranks\n",
+        attempt.number,
+        options.restarts,
+        attempt.ranks(options));
+  }
+}
+
+// What --nnodes says.
+void read_nodes(LaunchOptions& options) {
+  const auto refuse = [&](const std::string& why) {
+    throw std::invalid_argument(fmt::format(
+        "launch: --nnodes {}: {}; accepted are a number of machines from 1, and MIN:MAX: a run has "
+        "MAX at the start, and a restart at least MIN",
+        options.nodes,
+        why));
+  };
+  const auto number = [&](const std::string& text) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value < 1) {
+      refuse("is no number of machines");
+    }
+    return value;
+  };
+  const std::size_t colon = options.nodes.find(':');
+  options.least_nodes = number(options.nodes.substr(0, colon));
+  options.most_nodes =
+      colon == std::string::npos ? options.least_nodes : number(options.nodes.substr(colon + 1));
+  if (options.least_nodes > options.most_nodes) {
+    refuse("MIN is more than MAX");
+  }
+  if (!options.elastic()) {
+    return;
+  }
+  if (options.restarts == 0) {
+    refuse("MIN:MAX is for restarts: give --restarts N with it");
+  }
+  if (!(options.join_timeout > 0 && options.join_timeout <= 1e6)) {
+    throw std::invalid_argument(fmt::format(
+        "launch: --join-timeout {}: give seconds, more than 0 and at most a million",
+        options.join_timeout));
+  }
+  for (const std::string& word : options.command) {
+    if (word == "--ranks" || word.starts_with("--ranks=") || word.starts_with("parallel.ranks=") ||
+        word.starts_with("--set=parallel.ranks=")) {
+      refuse(
+          "the command says how many ranks there are (" + word +
+          "), which a restart may have fewer of: leave that out, also in the run file");
+    }
   }
 }
 
@@ -298,27 +456,29 @@ void expect_secret_before(const LaunchOptions& options) {
   }
 }
 
-int run_launch(const LaunchOptions& options, const Common& /*common*/) {
+int run_launch(const LaunchOptions& given, const Common& /*common*/) {
+  LaunchOptions options = given;
+  read_nodes(options);
   expect_resuming(options);
   expect_secret_before(options);
-  if (options.node >= options.nodes) {
+  if (options.node >= options.most_nodes) {
     throw std::invalid_argument(fmt::format(
         "launch: --node-rank {} of --nnodes {}: nodes are numbered from 0",
         options.node,
         options.nodes));
   }
-  if (options.nodes > 1 && options.rendezvous.empty()) {
+  if (options.most_nodes > 1 && options.rendezvous.empty()) {
     throw std::invalid_argument(
         "launch: several nodes meet at an address of node 0: give each of them the same "
         "--rdzv-endpoint HOST:PORT");
   }
   std::string host = "127.0.0.1";
-  int port = options.nodes > 1 ? 29500 : 0;
+  int port = options.most_nodes > 1 ? 29500 : 0;
   if (!options.rendezvous.empty()) {
     parse_rendezvous(options.rendezvous, host, port);
   }
   std::string secret = run_secret(options.secret_file);
-  if (secret.empty() && options.nodes == 1) {
+  if (secret.empty() && options.most_nodes == 1) {
     secret = rendezvous::made_secret();
   }
   if (secret.empty() && !rendezvous::is_loopback(host)) {
@@ -340,11 +500,14 @@ int run_launch(const LaunchOptions& options, const Common& /*common*/) {
     port = kept->port();
   }
   on_signals(ask_to_forward);
-  int attempt = 0;
-  const int code = run_attempts(options, host, port, secret, attempt);
+  Attempt attempt;
+  for (int node = 0; node < options.most_nodes; ++node) {
+    attempt.nodes.push_back(node);
+  }
+  const int code = run_attempts(options, {.host = host, .port = port, .secret = secret}, attempt);
   on_signals(SIG_DFL);
-  if (kept != nullptr && options.nodes > 1) {
-    kept->await_leaving(options.nodes * options.processes, name_of(attempt));
+  if (kept != nullptr && options.most_nodes > 1) {
+    kept->await_leaving(attempt.ranks(options), name_of(attempt.number));
   }
   return code;
 }
@@ -368,8 +531,16 @@ void add_launch(CLI::App& app, Common& common) {
       ->required();
   command
       ->add_option(
-          "--nnodes,--nodes", options->nodes, "Number of machines; each runs as many processes")
-      ->transform(whole_numbers(1))
+          "--nnodes,--nodes",
+          options->nodes,
+          "Number of machines; each runs as many processes. MIN:MAX: a restart goes on without "
+          "machines that are gone, as long as MIN are left; that of node 0 has to stay")
+      ->option_text("N|MIN:MAX [1]");
+  command
+      ->add_option(
+          "--join-timeout,--join_timeout",
+          options->join_timeout,
+          "With --nnodes MIN:MAX: seconds that a restart waits for the launcher of each machine")
       ->capture_default_str();
   command
       ->add_option(

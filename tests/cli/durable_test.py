@@ -7,6 +7,7 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -409,6 +410,71 @@ class RestartTest(DurableTest):
         self.assertEqual(process.wait(timeout=60), OK, error)
         self.expect_same(run, straight)
 
+    def launchers(self, name, nodes, *options, steps=60):
+        """A launcher for each of three nodes, with a rank each."""
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        return [self.begun(
+            "launch", "-n", 1, "--nnodes", nodes, "--node-rank", node, "--rdzv-endpoint", f"127.0.0.1:{port}",
+            "--restarts", 2, *options, "--", "train", "-c", self.config, "--set", f"train.steps={steps}",
+            "--set", "train.dtype=float64", "--auto-resume", name, "--timeout", 20) for node in range(3)]
+
+    def kill(self, launcher):
+        """As a machine that is switched off: its ranks go with it."""
+        launcher.kill()
+        launcher.wait(timeout=60)
+
+    def all_end(self, launchers, timeout=90):
+        return [(one.communicate(timeout=timeout)[1], one.returncode) for one in launchers]
+
+    # A node after the other, of which the others go on without, from the last checkpoint.
+    def test_a_node_that_is_gone_for_good(self):
+        self.config.write_text(self.config.read_text().replace("ranks = 3\n", ""))
+        straight = self.straight("straight", "train.steps=60", "train.dtype=float64", "parallel.ranks=3")
+        run = self.folder / "runs" / "fewer"
+        zero, one, two = self.launchers("fewer", "1:3", "--join-timeout", 3)
+        self.await_steps(zero, run, 8)
+        self.kill(one)
+        for line in zero.stderr:
+            if "resumed " in line:
+                break
+        before = len(self.metrics(run))
+        self.await_steps(zero, run, before + 6)
+        self.kill(two)
+        (said, code), = self.all_end([zero])
+        self.assertEqual(code, OK, said)
+        self.assertIn("node 2 did not come within --join-timeout (3 s) and is lost: 1 of 2 ranks are left", said)
+        self.assertIn("starting the command again (restart 2 of 2) as 1 ranks", said)
+        self.expect_same_losses(run, straight)
+
+    def test_too_few_nodes_are_left(self):
+        self.config.write_text(self.config.read_text().replace("ranks = 3\n", ""))
+        run = self.folder / "runs" / "few"
+        zero, one, two = self.launchers("few", "2:3", "--join-timeout", 2, steps=100000)
+        self.await_steps(zero, run, 3)
+        begin = time.monotonic()
+        self.kill(one)
+        self.kill(two)
+        (said, code), = self.all_end([zero])
+        self.assertNotEqual(code, OK, said)
+        self.assertIn("nodes 1, 2 did not come within --join-timeout (2 s) and are lost: 1 of 3 ranks are left", said)
+        self.assertIn("not started again: 1 of --nnodes 2:3 are left", said)
+        self.assertLess(time.monotonic() - begin, 60)
+
+    # It keeps the rendezvous: without it the others say so, in time.
+    def test_node_0_is_gone(self):
+        self.config.write_text(self.config.read_text().replace("ranks = 3\n", ""))
+        run = self.folder / "runs" / "zero"
+        zero, one, two = self.launchers("zero", "1:3", "--join-timeout", 3, steps=100000)
+        self.await_steps(zero, run, 3)
+        begin = time.monotonic()
+        self.kill(zero)
+        for said, code in self.all_end([one, two]):
+            self.assertEqual(code, FAILED, said)
+            self.assertRegex(said, "node 0, whose launcher keeps the rendezvous .* is gone or cannot be reached")
+        self.assertLess(time.monotonic() - begin, 60)
+
     def test_what_is_not_started_again(self):
         error = self.run_program(
             "launch", "-n", 1, "--restarts", 1, "--", "train", "-c", self.config, code=USAGE).stderr
@@ -417,6 +483,15 @@ class RestartTest(DurableTest):
             "launch", "-n", 2, "--restarts", 5, "--", "train", "-c", self.config, "--auto-resume", "x",
             "--set", "model.path=nowhere", code=USAGE)
         self.assertNotIn("again", wrong.stderr)
+        train = ["--", "train", "-c", self.config, "--auto-resume", "x"]
+        for nodes, options, words in (
+                ("2:1", [], "MIN is more than MAX"), ("x:2", [], "is no number of machines"),
+                ("0", [], "is no number of machines"), ("1:2", [], "give --restarts N with it"),
+                ("1:2", ["--restarts", 1, "--join-timeout", 0], "more than 0"),
+                ("1:2", ["--restarts", 1, *train, "--ranks", 2], "how many ranks there are (--ranks)")):
+            command = options if "--" in options else [*options, *train]
+            self.assertIn(words, self.error_of(
+                "launch", "-n", 1, "--nnodes", nodes, "--rdzv-endpoint", "127.0.0.1:29999", *command))
 
     def test_auto_resume(self):
         auto = ["train", "--json", "-c", self.config, "--auto-resume", "auto"]

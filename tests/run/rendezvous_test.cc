@@ -8,22 +8,26 @@
 #include <fstream>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <random>
+#include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/run/comm/rendezvous/address.h"
 #include "src/run/comm/rendezvous/client.h"
 #include "src/run/comm/rendezvous/greeting.h"
+#include "src/run/comm/rendezvous/launchers.h"
 #include "src/run/comm/rendezvous/printable.h"
 #include "src/run/comm/rendezvous/requests.h"
 #include "src/run/comm/rendezvous/secret.h"
@@ -756,6 +760,64 @@ TEST(Listener, NoticesAPeerThatIsGone) {
     ASSERT_EQ(getsockopt(listener.fd(), level, option, &value, &size), 0);
     EXPECT_GE(value, least) << option;
     EXPECT_LE(value, 300000) << option;
+  }
+}
+
+// What each of the nodes that come, a bit apart, goes on with.
+std::vector<std::vector<int>> agreed_by(
+    const std::vector<int>& before, const std::vector<int>& come, milliseconds patience) {
+  Table store;
+  std::vector<std::vector<int>> found(come.size());
+  std::vector<std::thread> launchers;
+  for (std::size_t i = 0; i < come.size(); ++i) {
+    launchers.emplace_back([&, i] {
+      std::this_thread::sleep_for(milliseconds(20 * i));
+      found[i] = nodes_that_go_on(
+                     store,
+                     {.attempt = 3, .node = come[i], .before = before, .patience = patience},
+                     [] { return false; })
+                     .value();
+    });
+  }
+  for (std::thread& launcher : launchers) {
+    launcher.join();
+  }
+  return found;
+}
+
+TEST(Launchers, GoOnWithThoseThatCome) {
+  using Nodes = std::vector<int>;
+  for (const Nodes& come : {Nodes{0, 1, 4}, Nodes{4, 1, 0}, Nodes{1, 0, 4}}) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(
+        agreed_by({0, 1, 4}, come, std::chrono::seconds(60)), testing::Each(Nodes{0, 1, 4}));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  }
+  EXPECT_THAT(agreed_by({0, 1, 4}, {4, 0}, milliseconds(300)), testing::Each(Nodes{0, 4}));
+  EXPECT_THAT(agreed_by({0, 1, 4}, {0}, milliseconds(100)), testing::Each(Nodes{0}));
+}
+
+TEST(Launchers, EndInTime) {
+  const auto never = [] { return false; };
+  const LauncherMeeting meeting{
+      .attempt = 1, .node = 2, .before = {0, 2}, .patience = milliseconds(100)};
+  Table store;
+  EXPECT_THROW(nodes_that_go_on(store, meeting, never), std::runtime_error);  // node 0 is gone
+  EXPECT_EQ(nodes_that_go_on(store, meeting, [] { return true; }), std::nullopt);
+  store.set("launchers/1", "0");  // they went on without it
+  EXPECT_THAT(nodes_that_go_on(store, meeting, never).value(), testing::ElementsAre(0));
+  for (const char* const made_up :
+       {"2 0", "0 1", "0,2", "0 -2", "0 99999999999999999999", "\x1b[2J", "0 2 2", " 0"}) {
+    store.set("launchers/1", made_up);
+    try {
+      nodes_that_go_on(store, meeting, never);
+      ADD_FAILURE() << made_up;
+    } catch (const std::runtime_error& error) {
+      EXPECT_THAT(
+          error.what(),
+          testing::AllOf(
+              testing::HasSubstr("another program"), testing::Not(testing::HasSubstr("\x1b"))));
+    }
   }
 }
 
