@@ -684,15 +684,14 @@ void Parameters::merge_adapters() {
         continue;
       }
       const std::int64_t r = part.weights.vectors[idx(adapter.a)].stored_rows;
-      at::Tensor a = part.vector_masters[idx(adapter.a)].view({r, -1});
-      at::Tensor b = part.vector_masters[idx(adapter.b)].view({-1, r});
+      // In float64, rounded once.
+      at::Tensor a = part.vector_masters[idx(adapter.a)].view({r, -1}).to(at::kDouble);
+      at::Tensor b = part.vector_masters[idx(adapter.b)].view({-1, r}).to(at::kDouble);
       at::Tensor& cut = adapter.output ? a : b;
       cut = cut.narrow(adapter.output ? 1 : 0, adapter.first + rows.begin, rows.size());
       const at::Tensor added = at::matmul(b, a);  // [outputs, inputs]
       const at::Tensor own = local_rows(part, m, domain_rank_, part.stack);
-      // In the type of the masters, rounded once.
-      own.copy_(own.to(added.scalar_type())
-                    .add_(adapter.output ? added.t() : added, /*alpha=*/adapter.scale));
+      own.copy_(own.to(at::kDouble).add(adapter.output ? added.t() : added, adapter.scale));
     }
   }
 }
