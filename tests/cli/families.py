@@ -47,23 +47,9 @@ def models(seed):
         keys |= dict(hidden_size=keys["num_attention_heads"] * width, pad_token_id=draw.choice([3, None]))
         keys |= rotated(draw, draw.choice([0.5, 1.0]) if name == "phi3" else None)
         if name == "mistral":
-            keys["sliding_window"] = draw.choice([None, draw.randrange(1, max(LENGTHS))])
+            keys["sliding_window"] = draw.choice([None, 6])
         if name in ("llama", "olmo2"):
             keys["attention_bias"] = draw.random() < 0.5
-        add(name, keys)
-    for name in ("gemma2", "gemma3"):
-        keys = sizes(draw) | dict(hidden_size=16, head_dim=draw.choice([4, 6]), query_pre_attn_scalar=draw.choice([4, 7]),
-                                  sliding_window=draw.randrange(1, max(LENGTHS)), max_position_embeddings=64,
-                                  attention_bias=draw.random() < 0.5, num_hidden_layers=draw.choice([2, 3]))
-        keys["num_attention_heads"] = keys["num_key_value_heads"] = draw.choice([1, 2, 4])  # divisors of the width
-        if name == "gemma2":
-            keys |= dict(attn_logit_softcapping=draw.choice([None, 1.0]), final_logit_softcapping=draw.choice([None, 1.0]))
-            keys |= rotated(draw)
-        else:
-            keys["layer_types"] = [draw.choice(["sliding_attention", "full_attention"])
-                                   for _ in range(keys["num_hidden_layers"])]
-            keys["rope_parameters"] = {kind: dict(rope_type="default", rope_theta=draw.choice([100.0, 10000.0]))
-                                       for kind in ("full_attention", "sliding_attention")}
         add(name, keys)
     for name, parallel in (("neox", True), ("neox_sequential", False)):
         keys = sizes(draw)
@@ -83,6 +69,20 @@ def models(seed):
         dim=keys["num_attention_heads"] * 5, n_heads=keys["num_attention_heads"], n_layers=keys["num_hidden_layers"],
         hidden_dim=keys["intermediate_size"], vocab_size=keys["vocab_size"], activation=draw.choice(["gelu", "relu"]),
         max_position_embeddings=max(LENGTHS), tie_word_embeddings=keys["tie_word_embeddings"]))
+    for name in ("gemma2", "gemma3"):
+        keys = sizes(draw) | dict(hidden_size=16, head_dim=draw.choice([4, 6]), query_pre_attn_scalar=draw.choice([4, 7]),
+                                  sliding_window=draw.randrange(1, max(LENGTHS)), max_position_embeddings=64,
+                                  attention_bias=draw.random() < 0.5, num_hidden_layers=draw.choice([2, 3]))
+        keys["num_attention_heads"] = keys["num_key_value_heads"] = draw.choice([1, 2, 4])  # divisors of the width
+        if name == "gemma2":
+            keys |= dict(attn_logit_softcapping=draw.choice([None, 1.0]), final_logit_softcapping=draw.choice([None, 1.0]))
+            keys |= rotated(draw)
+        else:
+            keys["layer_types"] = [draw.choice(["sliding_attention", "full_attention"])
+                                   for _ in range(keys["num_hidden_layers"])]
+            keys["rope_parameters"] = {kind: dict(rope_type="default", rope_theta=draw.choice([100.0, 10000.0]))
+                                       for kind in ("full_attention", "sliding_attention")}
+        add(name, keys)
     return all_of
 
 
