@@ -487,8 +487,9 @@ TEST(Alignments, MaskLettersThatTheirFileMarks) {
 
 // What a file says of its letters and what is asked for may differ: that is said.
 TEST(Alignments, NoteMarksThatDoNothing) {
-  const Model plain = test::small_evoformer(1);
-  const Model masks = test::with_masks(plain);
+  const EvoformerShape shape = test::small_evoformer(1);
+  const Model plain = shape;
+  const Model masks = test::with_masks(shape);
   const auto notes = [](const std::string& name,
                         const std::string& text,
                         const Model& model,
