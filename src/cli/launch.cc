@@ -429,11 +429,6 @@ void read_nodes(LaunchOptions& options) {
   if (options.restarts == 0) {
     refuse("MIN:MAX is for restarts: give --restarts N with it");
   }
-  if (!(options.join_timeout > 0 && options.join_timeout <= 1e6)) {
-    throw std::invalid_argument(fmt::format(
-        "launch: --join-timeout {}: give seconds, more than 0 and at most a million",
-        options.join_timeout));
-  }
   for (const std::string& word : options.command) {
     if (word == "--ranks" || word.starts_with("--ranks=") || word.starts_with("parallel.ranks=") ||
         word.starts_with("--set=parallel.ranks=")) {
@@ -541,6 +536,7 @@ void add_launch(CLI::App& app, Common& common) {
           "--join-timeout,--join_timeout",
           options->join_timeout,
           "With --nnodes MIN:MAX: seconds that a restart waits for the launcher of each machine")
+      ->check(seconds())
       ->capture_default_str();
   command
       ->add_option(

@@ -75,7 +75,7 @@ class CheckTest(ProgramTest):
             self.assertLessEqual(row["error"], row["tolerance"])
         text = self.run_program("check", "--quick", "--ranks", "1,2", "--dtype", "float32",
                                 "--strategy", "USP,METP").stdout
-        self.assertRegex(text, r"Quick: \d+ of 560 cases, chosen to cover the others")
+        self.assertRegex(text, r"Quick: \d+ of 630 cases, chosen to cover the others")
         self.assertIn("Without --quick all cases run", text)
         self.assertIn("leave --quick out", self.error_of("check", "--quick", "--model", STDIT))
 

@@ -216,7 +216,7 @@ tokens_per_step = 3000
     def test_processes_go_on_from_lack_of_memory(self):
         # of three threads; that they are not those of four processes is no matter here
         told = json.loads(self.fitted().read_text())
-        told["header"] |= {"backend": "gloo", "ranks": 4}
+        told["header"] |= {"backend": "gloo", "ranks": 4, "ranks_per_node": 4}
         self.config.write_text(self.config.read_text().replace("ranks = 3\n", ""))
 
         def train(overhead, *more):

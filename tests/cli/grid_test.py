@@ -296,7 +296,7 @@ c_hidden_opm_extra = 4
         for row in rivals[:2]:
             self.assertGreaterEqual(row["all_bytes_sent"], planned["all_bytes_sent"])
         self.assertIn("planned, dsp", self.error_of(*layout, "--layout", "dap", "--out", plans[0]))
-        self.assertIn("give --out", self.error_of(*layout, "--layout", "dsp"))
+        self.assertIn("add --out", self.error_of(*layout, "--layout", "dsp"))
         self.assertIn("is for 3 ranks", self.error_of("bench", "step", "--model", self.video, "--plan", plans[0],
                                                       "--ranks", 2))
 
