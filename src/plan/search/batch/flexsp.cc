@@ -38,8 +38,6 @@ constexpr double kWorthSeeking = 0.99;
 // Estimates are above what is predicted exactly by less than this, but for what lengths between
 // the rungs of their ladder (layer_costs.h) are read off too high: ranks share few tokens unevenly.
 constexpr double kRounding = 0.998;
-// What is predicted exactly is at least this share of the estimate of all groups.
-constexpr double kSurelyOf = 0.95;
 constexpr double kLeastSeconds = 1e-9;
 
 // A type of group before it is one for documents.
@@ -84,8 +82,7 @@ class Groups {
       const GroupingTask task = grouping_task(ways, room);
       const GroupingAnswer answer =
           grouping_planner(planner_).plan_on(task, {.moves = kMovesOfTraining});
-      // Laying the layers of its groups takes longer than finding them.
-      if (!answer.grouping || kSurelyOf * answer.grouping->seconds + of_step() > worth_below) {
+      if (!answer.grouping) {
         return std::nullopt;
       }
       // Groups choose options by themselves; what all have to share (plan.h) is the checker's to

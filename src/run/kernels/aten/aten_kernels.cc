@@ -32,10 +32,19 @@ at::Tensor indices(std::span<const std::int64_t> numbers, c10::Device device) {
   return device.is_cpu() ? here.clone() : to_device(here, device);
 }
 
+namespace {
+
+// Without an offset no call is made for it.
+at::Tensor factor_of(const at::Tensor& w, const kernels::RmsNorm& norm) {
+  return norm.offset == 0 ? w : wide(w) + norm.offset;
+}
+
+}  // namespace
+
 void rms_norm(
     const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm& norm, const at::Tensor& y) {
   const HostScope library_memory;
-  const at::Tensor factor = wide(w) + norm.offset;
+  const at::Tensor factor = factor_of(w, norm);
   for_rows(x.size(0), x.size(1), [&](std::int64_t first, std::int64_t count) {
     const at::Tensor in = wide(runs(x, first, count, w.size(0)));
     const at::Tensor inverse = in.square().mean({-1}, true).add_(norm.eps).rsqrt_();
@@ -49,7 +58,7 @@ void rms_norm_adjoint(
     const kernels::RmsNorm& norm,
     const kernels::NormGradients& gradients) {
   const HostScope library_memory;
-  const at::Tensor factor = wide(w) + norm.offset;
+  const at::Tensor factor = wide(factor_of(w, norm));
   for_rows(x.size(0), x.size(1), [&](std::int64_t first, std::int64_t count) {
     const at::Tensor in = wide(runs(x, first, count, w.size(0)));
     const at::Tensor g = wide(runs(gradients.y, first, count, w.size(0)));
