@@ -155,7 +155,7 @@ TEST(GridPlan, IsRefusedByNameWhereItContradictsAPart) {
   EXPECT_THAT(found([](Plan&, LayerChoice&) {}), IsEmpty());
   EXPECT_THAT(
       found([](Plan&, LayerChoice& layer) { part_of(layer, "spatial_mlp").out["x"] = {"R"}; }),
-      Contains(AllOf(HasSubstr("parts[1].out.x"), HasSubstr("R expected"))));
+      Contains(AllOf(HasSubstr("parts[1].out.x"), HasSubstr("expected R"))));
   EXPECT_THAT(
       found([](Plan&, LayerChoice& layer) {
         part_of(layer, "spatial_attention").in["x"] = {"S(patches)"};

@@ -170,7 +170,7 @@ TEST(PublishedConfigs, AreRefusedForWhatIsNotThere) {
   expect_refused(kPythia, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "\"default\"");
   expect_refused(
       kPythia, "rope_parameters", {{"partial_rotary_factor", 0.5}}, "rotary_pct is 0.25", "0.5");
-  expect_refused(kRoberta, "pad_token_id", nullptr, "counted");
+  expect_refused(kRoberta, "pad_token_id", nullptr, "first position");
   expect_refused(kRoberta, "max_position_embeddings", 2, "more than pad_token_id + 1 = 2");
   expect_refused(kRoberta, "is_decoder", true, "false");
   expect_refused(kDistilbert, "sinusoidal_pos_embds", true, "not learned");

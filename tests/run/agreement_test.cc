@@ -197,6 +197,7 @@ TEST_F(AgreementTest, AllOfAConfigurationIsComparedButForPlaces) {
   }
   const std::set<std::string> places = {
       "model.path",
+      "lora.path",
       "data.path",
       "data.eval_path",
       "output.folder",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -114,6 +115,10 @@ std::vector<CheckChoice> quick_cases(const CheckRequest& request) {
   const std::size_t taken = std::clamp<std::size_t>(kQuickCases / lines, 1, sizes);
   const std::size_t rounds =
       std::clamp<std::size_t>(kQuickCases / (lines * taken), 1, kLevels * subjects);
+  std::size_t stride = 3;  // from subject to subject; all of them are met
+  while (std::gcd(stride, subjects) != 1) {
+    ++stride;
+  }
   std::vector<CheckChoice> chosen;
   for (std::size_t line = 0; line < lines; ++line) {
     const std::size_t dtype = line / ways;
@@ -127,7 +132,7 @@ std::vector<CheckChoice> quick_cases(const CheckRequest& request) {
              .way = way,
              .level = (way + 2 * dtype + round) % kLevels,
              .ranks = ranks,
-             .subject = (line + 3 * i + round % kLevels + round / kLevels) % subjects,
+             .subject = (line + stride * i + round % kLevels + round / kLevels) % subjects,
              .messages = {.overlap = turn % 3 != 0, .reshard_after_forward = turn % 7 != 3}});
       }
     }
