@@ -41,13 +41,13 @@ struct Model;
 // no product of its layers is called.
 Model with_lora(const Model& model, const Lora& lora);
 
-// What PEFT's adapter_config.json says; `source` names the file in messages.  Throws
+// What the text of PEFT's adapter_config.json says; `source` names the file in messages.  Throws
 // std::invalid_argument naming the key for what is not implemented here.
 struct AdapterConfig {
   Lora lora;
   std::string base_model;  // base_model_name_or_path; "": it says none
 };
-AdapterConfig adapter_config(const std::string& json, const std::string& source);
+AdapterConfig adapter_config(const std::string& text, const std::string& source);
 // The text of the adapter_config.json of a model that with_lora() made, as PEFT reads it.
 std::string adapter_config_of(const Model& model, const std::string& base_model);
 

@@ -203,7 +203,7 @@ TextFamily gemma_family(
     const char* model_type,
     const char* architecture,
     std::vector<std::string> own_keys,
-    json own_sizes,
+    const json& own_sizes,
     TextShape (*reader)(const Keys& keys)) {
   json sizes = {
       {"num_hidden_layers", 26},

@@ -372,7 +372,10 @@ AdapterConfig adapter_config(const std::string& text, const std::string& source)
 }
 
 std::string adapter_config_of(const Model& model, const std::string& base_model) {
-  const Lora& lora = model.lora.value();
+  if (!model.lora) {
+    throw std::invalid_argument("adapter_config_of: the model has no adapters");
+  }
+  const Lora& lora = *model.lora;
   const bool input_first = weight_names(text_shape(model)).input_first;
   const auto modules = modules_of(model);
   const Modules targets = resolved(model, lora);

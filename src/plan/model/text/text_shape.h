@@ -53,6 +53,8 @@ struct TextShape {
   std::int64_t turned = 0;           // columns of a head that are rotated, the first; 0: all
   std::int64_t segments = 0;         // rows of the segment embedding; every token is of segment 0
   bool masked_lm = false;            // labels come with the tokens; a transform before the head
+  bool sandwich_norm = false;        // what attention and MLP add is normed, beside their input
+  bool scaled_embedding = false;     // by sqrt(H)
   // Of that transform, where it is not the MLPs'.
   std::optional<Activation> transform_activation = {};
   // sliding_window: a query sees so many tokens, itself the last, in the layers with a window; 0:
@@ -60,13 +62,11 @@ struct TextShape {
   std::int64_t window = 0;
   // Which layers have the window, from the first on, over and over; empty: all.
   std::vector<bool> windowed = {};
-  bool sandwich_norm = false;     // what attention and MLP add is normed, beside their input
-  double norm_offset = 0;         // added to the weights of norms
-  double score_root = 0;          // q k is divided by its square root; 0: D
-  double score_cap = 0;           // attn_logit_softcapping; 0: none
-  double logit_cap = 0;           // final_logit_softcapping; 0: none
-  bool scaled_embedding = false;  // by sqrt(H)
-  std::int64_t padding_id = -1;   // its embedding gets no gradient from being looked up; -1: none
+  double norm_offset = 0;        // added to the weights of norms
+  double score_root = 0;         // q k is divided by its square root; 0: D
+  double score_cap = 0;          // attn_logit_softcapping; 0: none
+  double logit_cap = 0;          // final_logit_softcapping; 0: none
+  std::int64_t padding_id = -1;  // its embedding gets no gradient from being looked up; -1: none
 
   // Dropout in training: of the embeddings, and of what is added to the residual stream.
   double embedding_dropout = 0.0;
