@@ -75,16 +75,19 @@ class FamiliesTest(ProgramTest):
                         read_tensors(out), read_tensors(folder / "expected_gradients.safetensors"))
                     self.assertLess(error, 1e-9)
 
+    def trained(self, name, model, data, *settings):
+        """The model folder of a run of two steps."""
+        settings = ["train.steps=2", "train.tokens_per_step=40", "data.min_tokens=1", "optimizer.lr=0.01",
+                    "model.attention_dropout=0", f"output.folder={self.folder}", f"output.name={name}", *settings]
+        self.run_program("train", "--model", model, "--data", data, "--ranks", 2,
+                         *itertools.chain(*(("--set", one) for one in settings)))
+        return self.folder / name / "model"
+
     def test_a_trained_model_goes_back(self):
         for folder in self.folders(4):
             with self.subTest(folder=folder.name):
                 data = folder / "documents.jsonl"
-                name = "run-" + folder.name
-                self.run_program(
-                    "train", "--model", folder, "--data", data, "--ranks", 2, *itertools.chain(*(("--set", one) for one in (
-                        "train.steps=2", "train.tokens_per_step=40", "data.min_tokens=1", "optimizer.lr=0.01",
-                        "model.attention_dropout=0", f"output.folder={self.folder}", f"output.name={name}"))))
-                saved = self.folder / name / "model"
+                saved = self.trained("run-" + folder.name, folder, data)
                 # An untied head of BERT and RoBERTa has its bias twice in files, of which one is used.
                 tensors = set(read_tensors(folder / "model.safetensors")) ^ set(read_tensors(saved / "model.safetensors"))
                 self.assertLessEqual(tensors, {"lm_head.bias", "cls.predictions.bias"})
@@ -117,12 +120,7 @@ class FamiliesTest(ProgramTest):
             with self.subTest(folder=folder.name):
                 data = base / "documents.jsonl"
                 name = "run-" + folder.name
-                self.run_program(
-                    "train", "--model", base, "--data", data, "--ranks", 2, *itertools.chain(*(("--set", one) for one in (
-                        "train.steps=2", "train.tokens_per_step=40", "data.min_tokens=1", "optimizer.lr=0.01",
-                        "train.dtype=float64", "model.attention_dropout=0", f"lora.path={folder}",
-                        f"output.folder={self.folder}", f"output.name={name}"))))
-                saved = self.folder / name / "model"
+                saved = self.trained(name, base, data, "train.dtype=float64", f"lora.path={folder}")
                 self.run_program("export", self.folder / name, self.folder / (name + "-merged"), "--merge")
                 theirs = json.loads(judge("adapted", saved, data))
                 self.assertEqual(

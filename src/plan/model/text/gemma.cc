@@ -178,24 +178,10 @@ json write_gemma(const TextShape& shape) {
 }
 
 WeightNames gemma_names() {
-  WeightNames names;
-  names.layers = "model.layers.";
-  names.attention_norm = "input_layernorm";
-  names.q = "self_attn.q_proj";
-  names.k = "self_attn.k_proj";
-  names.v = "self_attn.v_proj";
-  names.o = "self_attn.o_proj";
-  names.q_norm = "self_attn.q_norm";
-  names.k_norm = "self_attn.k_norm";
+  WeightNames names = llama_names();
   names.attention_added_norm = "post_attention_layernorm";
   names.mlp_norm = "pre_feedforward_layernorm";
-  names.gate = "mlp.gate_proj";
-  names.up = "mlp.up_proj";
-  names.down = "mlp.down_proj";
   names.mlp_added_norm = "post_feedforward_layernorm";
-  names.tokens = "model.embed_tokens";
-  names.last_norm = "model.norm";
-  names.head = "lm_head";
   return names;
 }
 

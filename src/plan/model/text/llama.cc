@@ -191,6 +191,8 @@ json write_llama(const TextShape& shape) {
   return config;
 }
 
+}  // namespace
+
 WeightNames llama_names() {
   WeightNames names;
   names.layers = "model.layers.";
@@ -210,6 +212,8 @@ WeightNames llama_names() {
   names.head = "lm_head";
   return names;
 }
+
+namespace {
 
 WeightNames olmo2_names() {
   WeightNames names = llama_names();

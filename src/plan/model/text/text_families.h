@@ -38,6 +38,9 @@ TextFamily bert_family();
 TextFamily roberta_family();
 TextFamily distilbert_family();
 
+// Of a LLaMA's weights, which the names of its descendants differ from.
+WeightNames llama_names();
+
 // How a family calls rope keys at the top, and which it has.
 struct RopeKeys {
   const char* theta = "rope_theta";
