@@ -19,23 +19,16 @@ namespace {
 
 constexpr std::int64_t kMostRanks = 1024;  // each is a thread with its own memory
 
+std::vector<std::string> with_auto(std::vector<std::string> names) {
+  names.insert(names.begin(), "auto");
+  return names;
+}
+
 std::vector<std::string> names_of_attention() {
-  std::vector<std::string> names = {"auto"};
+  std::vector<std::string> names;
   for (const Strategy& strategy : strategies("attention")) {
     names.push_back(strategy.name);
   }
-  return names;
-}
-
-std::vector<std::string> names_of_output_types() {
-  std::vector<std::string> names = dtype_names();
-  names.insert(names.begin(), "auto");
-  return names;
-}
-
-std::vector<std::string> names_of_mlps() {
-  std::vector<std::string> names = mlp_names();
-  names.insert(names.begin(), "auto");
   return names;
 }
 
@@ -269,7 +262,7 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Attention strategy. auto: chosen by predicted cost for every batch. Any other "
                "value is used for all documents.",
        .value = &c.parallel.attention,
-       .accepted = names_of_attention(),
+       .accepted = with_auto(names_of_attention()),
        .known_by = KnownBy::documents},
       {.key = "parallel.mlp",
        .help = "Weight mode of the MLP. auto: chosen by predicted cost, or that of "
@@ -278,7 +271,7 @@ std::vector<Field> fields(RunConfig& c) {
                "rank to rank in a ring. The name of an attention strategy stands for its weight "
                "mode.",
        .value = &c.parallel.mlp,
-       .accepted = names_of_mlps(),
+       .accepted = with_auto(mlp_names()),
        .renamed = weight_modes(),
        .known_by = KnownBy::documents},
       {.key = "parallel.recompute",
@@ -450,7 +443,7 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Data type of the weights in the saved model. If it differs from train.dtype, "
                "weights are rounded from the float32 master weights. auto: train.dtype.",
        .value = &c.output.dtype,
-       .accepted = names_of_output_types()},
+       .accepted = with_auto(dtype_names())},
       {.key = "output.clips",
        .help = "Video models: number of clips generated at the end, as pictures.",
        .value = &c.output.clips,
