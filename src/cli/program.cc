@@ -125,7 +125,8 @@ std::string usage_error(CLI::App& app, const CLI::ParseError& error) {
   for (const CLI::App* sub : command.get_subcommands({})) {
     commands.push_back(sub->get_name());
   }
-  const std::vector<std::string> extras = command.remaining();
+  std::vector<std::string> extras = command.remaining();
+  extras.erase(std::ranges::find(extras, "--"), extras.end());  // a command of its own
   if (!extras.empty()) {
     const std::string word = extras.front().substr(0, extras.front().find('='));
     if (word.starts_with("-")) {

@@ -115,6 +115,13 @@ class UsageTest(ProgramTest):
                      "profile --seconds", "simulate --domain", "train --timeout", "train --ranks"]:
             self.assertIn(name, walked)
 
+    def test_what_is_wrong_before_a_command_of_its_own_is_named(self):
+        for options, words in (
+                (["-n", "0"], "--nproc-per-node: '0' is not accepted, a "),
+                (["-n", "1", "--join-timeout", "0"], "--join-timeout: '0' is not accepted, a "),
+                (["-n", "1", "--restart", "1"], "unknown option --restart")):
+            self.assertIn(words, self.error_of("launch", *options, "--", "train"))
+
     def test_a_number_in_a_list_is_refused(self):
         for command, option, value in [
                 ("bench step", "--lengths", "64,0"), ("bench comm", "--bytes", "8,2000000000"),
