@@ -6,7 +6,8 @@ Data is drawn: documents of lengths that are lognormal (median 1,200, sigma 1.66
 scaled to 4,096 tokens, and one of --longest for every two steps, which only four ranks hold; clips of 8 to 64 frames for a video
 model; alignments of 20 to 120 residues for a protein model.
 
-A planner is a row of the table of batch planners, or static:STRATEGY, which recomputes where it must.
+A planner is a row of the table of batch planners, or static:STRATEGY: all documents on all ranks by one
+strategy, which recomputes where it must.
 With PROGRAM paradyse-lab there are rivals, too: groups-by-megatron, groups-by-verl, groups-by-longest-first.
 
 usage: benchmarks/two_nodes.py PROGRAM OUT.json [--family text|stdit|evoformer] [--mbit 100] [--planners a,b]
@@ -150,7 +151,7 @@ def main():
         file = folder / f"{planner.replace(':', '-')}.toml"
         kind, _, attention = planner.partition(":")
         which = f'batch_planner = "{kind}"' if kind != "static" else (
-            f'batch_planner = "borders"\nattention = "{attention}"\nmlp = "{MLP_OF.get(attention, "gather")}"')
+            f'batch_planner = "groups-of-all"\nattention = "{attention}"\nmlp = "{MLP_OF.get(attention, "gather")}"')
         file.write_text(f"""
 [model]
 path = "{folder}/model.toml"
