@@ -4,6 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "src/run/train/behind_training.h"
+
 namespace paradyse {
 
 BackgroundWork::~BackgroundWork() {
@@ -29,7 +31,10 @@ void BackgroundWork::start(std::function<void()> work) {
     under_way_ = false;
   };
   try {
-    thread_ = std::thread(body);
+    thread_ = std::thread([body] {
+      run_behind_training();
+      body();
+    });
   } catch (const std::system_error&) {  // the system has no more threads
     body();
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/run/measure/measure.h"
+#include "src/run/train/behind_training.h"
 #include "src/run/train/plan_or_throw.h"
 
 namespace paradyse {
@@ -83,6 +84,7 @@ PlanQueue::Batches::iterator PlanQueue::find(std::size_t step) {
 }
 
 void PlanQueue::run() {
+  run_behind_training();
   std::unique_lock lock(mutex_);
   while (true) {
     std::shared_ptr<Batch> next;
