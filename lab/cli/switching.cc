@@ -40,7 +40,7 @@ struct SwitchingOptions {
   std::string order = "shuffled";
   std::int64_t tokens_per_step = 0;
   bool ablation = false;
-  std::string batch_planner;  // "": the configuration's where it names one, else groups
+  std::string batch_planner;  // "": the configuration's
   int repeats = 3;
   std::string out = "switching.json";
 };
@@ -115,8 +115,8 @@ std::string command_of(
                     options.seed);
 }
 
-// What is asked for, else what the configuration says for itself, else the planner of groups.
-std::string batch_planner_of(const SwitchingOptions& options, const LoadedConfig& loaded) {
+// What is asked for, else what the configuration says.
+std::string batch_planner_of(const SwitchingOptions& options, const RunConfig& config) {
   if (!options.batch_planner.empty()) {
     std::vector<std::string> names;
     for (const BatchPlannerRow& row : batch_planners()) {
@@ -126,9 +126,7 @@ std::string batch_planner_of(const SwitchingOptions& options, const LoadedConfig
     expect_one_of("--batch-planner", row != nullptr ? row->name : options.batch_planner, names);
     return row->name;
   }
-  const auto key = std::ranges::find(loaded.entries, "parallel.batch_planner", &ConfigEntry::key);
-  const bool set = key != loaded.entries.end() && key->origin != "default";
-  return set ? loaded.config.parallel.batch_planner : "groups";
+  return config.parallel.batch_planner;
 }
 
 BenchSwitchingRequest request_of(
@@ -280,7 +278,7 @@ int run_switching(const SwitchingOptions& options, const Common& common) {
   if (loaded.config.model.path.empty()) {
     throw std::invalid_argument("model.path is not set: set it in the run file, or give --model");
   }
-  loaded.config.parallel.batch_planner = batch_planner_of(options, loaded);
+  loaded.config.parallel.batch_planner = batch_planner_of(options, loaded.config);
   return on_backend(
       backend_options(loaded.config, options.run),
       given_by(loaded),
@@ -328,7 +326,7 @@ void add_switching(CLI::App& app, Common& common) {
       ->add_option(
           "--batch-planner",
           options->batch_planner,
-          "Batch planner of this program's runs (default: the configuration's, else groups)")
+          "Batch planner of this program's runs (default: the configuration's)")
       ->type_name("NAME");
   command->add_option("--repeats", options->repeats, "Rounds for each corpus")
       ->transform(whole_numbers(1))

@@ -155,7 +155,7 @@ void bind_costs(nb::module_& module) {
       plan_step,
       "lengths",
       "layer_planner"_a = "exact",
-      "planner"_a = "borders",
+      "planner"_a = "groups",
       "Puts documents of these lengths into groups and micro-batches by measured costs, as "
       "`paradyse train` does.  The arguments are the keys of a run file: planner is "
       "parallel.batch_planner.");

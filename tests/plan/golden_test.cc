@@ -102,6 +102,7 @@ std::vector<PlanCase> plan_cases() {
     PlanningTask task;
     task.model = model;
     task.ranks = ranks;
+    task.batch_planner = "borders";
     task.machine.cores = 2;
     task.memory_per_rank = memory;
     change(task);

@@ -34,6 +34,7 @@ TextShape model() {
 
 PlanningTask task(int ranks, std::int64_t memory) {
   PlanningTask t;
+  t.batch_planner = "borders";
   t.model = model();
   t.ranks = ranks;
   t.machine.cores = 2;

@@ -64,7 +64,7 @@ struct RunConfig {
     std::string mlp = "auto";               // auto: the attention's weight mode when that is set
     std::string recompute = "auto";         // auto, or a level
     std::string layer_planner = "exact";    // a name of layer_planners()
-    std::string batch_planner = "borders";  // which documents are split over how many ranks
+    std::string batch_planner = "groups";  // which documents are split over how many ranks
     // From when a plan is asked for, two steps before its own, until the step goes without it.
     double planning_seconds = 10;
     bool offload = false;  // saved tensors may wait in host memory

@@ -61,7 +61,7 @@ struct PlanningTask {
   bool mix = true;        // layers may differ from each other
   bool mix_parts = true;  // attention and MLP of a layer may run unlike strategies; else one verb
   std::string planner = "exact";          // of the layers: layer_planners()
-  std::string batch_planner = "borders";  // batch_planners()
+  std::string batch_planner = "groups";  // batch_planners()
   bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %
 
   [[nodiscard]] int on_a_node() const { return ranks_per_node == 0 ? ranks : ranks_per_node; }
