@@ -21,5 +21,6 @@ from .planner import SPACES, Costs, Planner, costs
 from .report import report
 from .steps import MicroBatch, Step, Steps, accumulate, loss_sum
 
-__all__ = ["SPACES", "Check", "Costs", "Exchange", "MegatronScheduler", "MicroBatch", "Planner", "Step", "StepTrainer",
-           "Steps", "accumulate", "attach", "check", "costs", "loss_sum", "measure", "report", "to_megatron"]
+__all__ = ["SPACES", "Check", "Costs", "Exchange", "MegatronScheduler", "MicroBatch", "Planner", "Step",
+           "StepTrainer", "Steps", "accumulate", "attach", "check", "costs", "loss_sum", "measure", "report",
+           "to_megatron"]

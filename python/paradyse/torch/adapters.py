@@ -1,7 +1,5 @@
 """Plans in other loops: Hugging Face's Trainer and TRL's trainers, and Megatron's packing scheduler."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,24 +12,26 @@ from .steps import Step, Steps
 
 
 class StepTrainer:
-    """Before a Trainer: class MyTrainer(pt.StepTrainer, trl.SFTTrainer); MyTrainer(..., steps=steps, items=dataset).
+    """Before a Trainer: class Mine(pt.StepTrainer, trl.SFTTrainer); Mine(..., steps=steps, items=dataset).
 
     A batch is a whole step, so gradient_accumulation_steps is 1, and max_steps is needed.  items: what
-    Step.micro_batches reads.  To resume: steps.load_state_dict() and TrainingArguments(ignore_data_skip=True).
+    Step.micro_batches reads.  To resume: steps.load_state_dict(), TrainingArguments(ignore_data_skip=True).
     """
 
     def __init__(self, *args: Any, steps: Steps, items: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         arguments = getattr(self, "args")
         if arguments.gradient_accumulation_steps != 1 or arguments.max_steps < 1:
-            raise ValueError("StepTrainer: a batch is a whole step; set gradient_accumulation_steps=1 and max_steps")
+            raise ValueError("StepTrainer: a batch is a whole step; set gradient_accumulation_steps=1 and "
+                             "max_steps")
         self._steps, self._items = steps, items
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Not prepared by accelerate, which would deal steps out to the ranks."""
         return DataLoader(self._steps, batch_size=None, collate_fn=lambda step: {"step": step})
 
-    def training_step(self, model: Any, inputs: dict[str, Step], num_items_in_batch: Any = None) -> torch.Tensor:
+    def training_step(self, model: Any, inputs: dict[str, Step],
+                      num_items_in_batch: Any = None) -> torch.Tensor:
         """The mean loss of the step's labels, over all ranks."""
         return torch.tensor(inputs["step"].play(model.train(), self._items), device=inputs["step"].device)
 
@@ -39,8 +39,8 @@ class StepTrainer:
 def to_megatron(plan: paradyse.Plan, ids: Sequence[int] | None = None) -> tuple[Any, Any]:
     """(groups, sample_id_groups) as Megatron's get_groups_and_subsamples() returns them.
 
-    groups[micro-batch][rank]: tokens of each sample that the rank works on; sample_id_groups the same with ids.  A
-    sample stands with every rank of its group.  ids: of the plan's documents; by default their places.
+    groups[micro-batch][rank]: tokens of each sample that the rank works on; sample_id_groups the same with
+    ids.  A sample stands with every rank of its group.  ids: of the plan's documents; else their places.
     """
     names = range(len(plan.lengths)) if ids is None else ids
     of_ranks = [[m.group_of(rank).documents for rank in range(plan.ranks)] for m in plan.micro_batches]
@@ -49,11 +49,12 @@ def to_megatron(plan: paradyse.Plan, ids: Sequence[int] | None = None) -> tuple[
 
 
 class MegatronScheduler:
-    """In the place of Megatron's BalancedCPScheduler (cp_balancing_scheduler), whose groups are powers of two."""
+    """In the place of Megatron's BalancedCPScheduler, whose groups are powers of two."""
 
     def __init__(self, planner: Planner) -> None:
         self.planner, planner.sizes = planner, [p for p in planner.sizes if p & (p - 1) == 0]
 
-    def get_groups_and_subsamples(self, sample_id_seqlens: Sequence[tuple[int, int]], config: Any = None) -> Any:
+    def get_groups_and_subsamples(self, sample_id_seqlens: Sequence[tuple[int, int]],
+                                  config: Any = None) -> Any:
         plan = self.planner.plan([tokens for _, tokens in sample_id_seqlens])
         return to_megatron(plan, [sample for sample, _ in sample_id_seqlens])

@@ -1,10 +1,8 @@
 """Attention of packed documents over a group: attach() puts it into a Hugging Face model.
 
-Such models call what ALL_ATTENTION_FUNCTIONS has under their configuration's name.  A name without an entry among the
-mask functions gets no mask; each document is attended to apart instead.
+Such models call what ALL_ATTENTION_FUNCTIONS has under their configuration's name.  A name without an entry
+among the mask functions gets no mask; each document is attended to apart instead.
 """
-
-from __future__ import annotations
 
 import inspect
 from typing import Any
@@ -22,37 +20,40 @@ except ImportError:
     PACKED = False
 
 NAME = "paradyse"
-_REFUSED = {"sliding_window": "a sliding window", "softcap": "a soft cap of scores", "s_aux": "attention sinks",
-            "sinks": "attention sinks", "position_bias": "a bias of positions", "head_mask": "a mask of heads",
-            "attention_mask": "an attention mask (documents are attended to apart, and there is no padding)"}
+_MASK = "an attention mask (documents are attended to apart, and there is no padding)"
+_REFUSED = {"attention_mask": _MASK, "sliding_window": "a sliding window", "softcap": "a soft cap of scores",
+            "s_aux": "attention sinks", "sinks": "attention sinks", "position_bias": "a bias of positions",
+            "head_mask": "a mask of heads"}
 
 
 def attach(model: torch.nn.Module) -> None:
     """Lets a Hugging Face model play plans: its attention then expects the `paradyse=` of mb.inputs.
 
-    All ranks call it, before or after DDP or fully_shard.  One forward of two short documents counts the calls, one
-    a layer, and compares the second document with the same alone.  Raises ValueError, naming the model and the cause,
-    where documents would mix, or attention does more than is played: windows, soft caps, sinks, dropout.
+    All ranks call it, before or after DDP or fully_shard.  A forward of two short documents counts the calls,
+    one a layer, and is compared with the second one alone.  Raises ValueError, naming model and cause, where
+    documents would mix, or attention has windows, soft caps, sinks or dropout.
     """
     hugging: Any = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
     config, kind, trained = hugging.config.get_text_config(), type(hugging).__name__, model.training
     if config._attn_implementation not in ("sdpa", NAME):
-        raise ValueError(f"{kind} is not supported: its attention implementation is {config._attn_implementation!r}; "
-                         "if the model has it, load it with attn_implementation='sdpa'")
+        raise ValueError(f"{kind} is not supported: its attention implementation is "
+                         f"{config._attn_implementation!r}; if the model has it, load it with "
+                         "attn_implementation='sdpa'")
     if config._attn_implementation == "sdpa":
         ALL_ATTENTION_FUNCTIONS.register(NAME, attend)
         hugging.set_attn_implementation(NAME)
         hugging.register_forward_pre_hook(_expect_no_mask, with_kwargs=True)
     try:
         model.eval()
-        packed, alone = _logits(model, [5, 4]), _logits(model, [4])
+        packed, alone = _logits(model, config, [5, 4]), _logits(model, config, [4])
         apart = float((packed[-4:] - alone).norm() / alone.norm())
         if not apart < (1e-3 if next(hugging.parameters()).itemsize > 2 else 5e-2):
-            raise ValueError(f"the logits of a document change by {apart:.1e} when it is packed after another: tokens "
-                             "interact outside attention, or the model does not use position_ids")
+            raise ValueError(
+                f"the logits of a document change by {apart:.1e} when it is packed after another: "
+                "tokens interact outside attention, or the model does not use position_ids")
         for name in ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob"):
-            if getattr(config, name, 0):
-                raise ValueError(f"dropout {getattr(config, name)} of attention differs on each rank: set {name} to 0")
+            if rate := getattr(config, name, 0):
+                raise ValueError(f"dropout {rate} of attention differs on each rank: set {name} to 0")
     except (ValueError, TypeError) as error:
         hugging.set_attn_implementation("sdpa")
         raise ValueError(f"{kind} is not supported: {error}") from error
@@ -60,8 +61,8 @@ def attach(model: torch.nn.Module) -> None:
         model.train(trained)
 
 
-def _logits(model: Any, lengths: list[int]) -> torch.Tensor:
-    config = getattr(model, "module", model).config.get_text_config()
+def _logits(model: Any, config: Any, lengths: list[int]) -> torch.Tensor:
+    """[tokens, vocabulary] of documents that end with the same one."""
     device, exchange = next(model.parameters()).device, Exchange(lengths)
     ids = torch.arange(1, 10, device=device)[-sum(lengths):] % config.vocab_size
     positions = torch.cat([torch.arange(n, device=device) for n in lengths])
@@ -76,7 +77,7 @@ def _logits(model: Any, lengths: list[int]) -> torch.Tensor:
 
 def _expect_no_mask(module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
     if kwargs.get("attention_mask") is not None and kwargs.get("paradyse") is not None:
-        raise ValueError(f"{_REFUSED['attention_mask']} is not supported by paradyse.torch")  # models drop it unseen
+        raise ValueError(f"{_MASK} is not supported by paradyse.torch")  # models drop it unseen
 
 
 def attend(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
@@ -91,22 +92,22 @@ def attend(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, valu
             raise ValueError(f"{what} ({name}) is not supported by paradyse.torch")
     if dropout > 0:
         raise ValueError(f"dropout {dropout} of attention differs on each rank: set it to 0")
-    p, own, heads = paradyse.ranks, paradyse.tokens, query.shape[1]
+    own, heads = paradyse.tokens, query.shape[1]
     if query.shape[0] != 1 or not query.shape[2] == key.shape[2] == max(1, own):
-        raise ValueError(f"queries {list(query.shape)} and keys {list(key.shape)}: expected is one row of the {own} "
-                         f"tokens that this rank has of {paradyse.name} (no cache, no other sequence)")
+        raise ValueError(
+            f"queries {list(query.shape)} and keys {list(key.shape)}: expected is one row of the {own} "
+            f"tokens that this rank has of {paradyse.name} (no cache, no other sequence)")
     paradyse.calls += 1
     causal = kwargs.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
-    of_query = [piece(heads, rank, p) for rank in range(p)]
     share = heads // key.shape[1]  # queries that read a key
+    of_query = [piece(heads, rank, paradyse.ranks) for rank in range(paradyse.ranks)]
     of_key = [range(h.start // share, (h.stop - 1) // share + 1) if h else range(0) for h in of_query]
-    mine, first = of_query[paradyse.rank], of_key[paradyse.rank].start
     q, k, v = paradyse.to_heads([t[0, :, :own] for t in (query, key, value)], [of_query, of_key, of_key])
-    read = [head // share - first for head in mine]
-    if read != [i // max(1, len(mine) // max(1, k.shape[0])) for i in range(len(mine))]:
+    read = [head // share - of_key[paradyse.rank].start for head in of_query[paradyse.rank]]
+    if len({read.count(one) for one in read}) > 1:
         k, v = k[read], v[read]  # keys that unequally many queries read
-    if mine and paradyse.lengths:
+    if read and paradyse.lengths:
         out = _apart(q, k, v, list(paradyse.lengths), scaling, causal)
     else:
         out = q.transpose(0, 1)[..., :1].expand(-1, -1, v.shape[-1])  # nothing, made of what came
@@ -116,7 +117,8 @@ def attend(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, valu
     return out, None
 
 
-def _one(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, causal: bool) -> torch.Tensor:
+def _one(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None,
+         causal: bool) -> torch.Tensor:
     """[1, heads, tokens, d] of one document -> [1, tokens, heads, d]."""
     return scaled_dot_product_attention(q, k, v, is_causal=causal and q.shape[2] > 1, scale=scale,
                                         enable_gqa=q.shape[1] > k.shape[1]).transpose(1, 2)
@@ -126,7 +128,7 @@ def _apart(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: list[int]
            causal: bool) -> torch.Tensor:
     """[heads, tokens, d] of packed documents -> [tokens, heads, d]."""
     if PACKED and q.is_cuda and len(lengths) > 1 and q.itemsize == 2 and q.shape[-1] == v.shape[-1]:
-        parts = [t.repeat_interleave(q.shape[0] // t.shape[0], 0).transpose(0, 1).contiguous() for t in (q, k, v)]
+        parts = [t.repeat_interleave(len(q) // len(t), 0).transpose(0, 1).contiguous() for t in (q, k, v)]
         ends = torch.tensor([0, *lengths], device=q.device).cumsum(0, dtype=torch.int32)
         packed: Any = varlen_attn  # its types are those of its newest form
         found: torch.Tensor = packed(*parts, ends, ends, max(lengths), max(lengths), scale=scale,

@@ -1,7 +1,5 @@
 """Whether a model on its plan has the loss and gradients of one process: the first thing to run."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ FLOOR = 1e-6  # of the whole gradient's norm: gradients that are zero in exact a
 
 @dataclass
 class Check:
-    """Differences from one process in float64, relative: of the loss, and the largest of a parameter's gradient."""
+    """Relative differences from one process in float64: of the loss, and the largest of a gradient."""
 
     loss: float
     gradient: float
@@ -31,34 +29,33 @@ class Check:
 
 
 def check(model: Any, batch: Sequence[Any], planner: Planner | None = None) -> Check:
-    """Plays `batch` (items as Step.micro_batches reads them) by a plan and in one process, and prints the difference.
+    """Plays `batch` (items of a dataset) by a plan and in one process, and prints the difference.
 
-    model: attached, the same on all ranks, not wrapped by DDP or fully_shard, without dropout.  Without a planner
-    every document is cut over all ranks.  All ranks call it; gradients of the model are cleared.
+    model: attached, the same on all ranks, not wrapped by DDP or fully_shard, without dropout.  Without a
+    planner every document is cut over all ranks.  All ranks call it; gradients of the model are cleared.
     """
-    anyhow: dict[str, Any] = {"costs": Costs(token=1.0), "memory": "1TiB"}
-    planner = planner or Planner(model.config, space="static", **anyhow)
-    alone = Planner(model.config, ranks=1, space="turns", **anyhow)  # each document by itself
-    loss, found = _played(model, batch, planner)
-    exact, wanted = _played(copy.deepcopy(model).double(), batch, alone)
-    gradient, parameter = _worst(found, wanted)
-    own = _worst(_played(model, batch, alone)[1], wanted)[0]
-    result = Check(abs(loss - exact) / max(abs(exact), 1e-12), gradient, parameter, own)
+    planner = planner or Planner(model.config, costs=Costs(token=1.0), memory="1TiB", space="static")
+    alone = Planner(model.config, costs=Costs(token=1.0), memory="1TiB", space="turns", ranks=1)
+
+    def played(model: Any, planner: Planner) -> tuple[float, dict[str, torch.Tensor]]:
+        model.zero_grad(set_to_none=True)
+        plan = planner.plan([len(item["input_ids"] if hasattr(item, "keys") else item) for item in batch])
+        loss = Step(plan, range(len(batch)), planner, next(model.parameters()).device).play(model, batch)
+        grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        model.zero_grad(set_to_none=True)
+        return loss, grads
+
+    exact, wanted = played(copy.deepcopy(model).double(), alone)
+    norms = {name: float(grad.norm()) for name, grad in wanted.items()}
+    floor = max(FLOOR * sum(norm**2 for norm in norms.values()) ** 0.5, 1e-300)
+
+    def worst(grads: dict[str, torch.Tensor]) -> tuple[float, str]:
+        return max((float((grads[name].double() - grad).norm()) / max(norms[name], floor), name)
+                   for name, grad in wanted.items())
+
+    loss, grads = played(model, planner)
+    own = worst(played(model, alone)[1])[0]
+    result = Check(abs(loss - exact) / max(abs(exact), 1e-12), *worst(grads), own)
     if planner.rank == 0:
         print(f"paradyse.torch.check: {result}")
     return result
-
-
-def _played(model: Any, batch: Sequence[Any], planner: Planner) -> tuple[float, dict[str, torch.Tensor]]:
-    model.zero_grad(set_to_none=True)
-    plan = planner.plan([len(item["input_ids"] if hasattr(item, "keys") else item) for item in batch])
-    loss = Step(plan, range(len(batch)), planner, next(model.parameters()).device).play(model, batch)
-    grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    model.zero_grad(set_to_none=True)
-    return loss, grads
-
-
-def _worst(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> tuple[float, str]:
-    floor = FLOOR * float(sum(float(g.norm()) ** 2 for g in wanted.values())) ** 0.5
-    return max((float((found[name].double() - g).norm()) / max(float(g.norm()), floor, 1e-300), name)
-               for name, g in wanted.items())

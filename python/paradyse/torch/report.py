@@ -1,6 +1,4 @@
-"""What steps took beside what their plans said, and beside what other ways to divide them would have taken."""
-
-from __future__ import annotations
+"""What steps took beside what their plans said, and what other ways to divide them would have taken."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +6,16 @@ from typing import Any
 import paradyse
 import torch.distributed as dist
 
-from .planner import SPACES, Planner
+from .planner import SPACES
 from .steps import Step
+
+COLUMNS = "groups", "documents", "predicted", "measured"
 
 
 def report(steps: Sequence[Step]) -> dict[str, Any]:
-    """Of played steps: seconds predicted and measured (of forward and backward; waiting included), by size of group
-    and together, imbalance of ranks (busiest / mean - 1), and what every space would take by the same costs (None:
-    does not fit).  All ranks call it with the same steps; rank 0 prints it."""
+    """Of played steps: seconds predicted and measured (of forward and backward; waiting included), by size of
+    group and together, imbalance of ranks (busiest / mean - 1), and what every space would take by the same
+    costs (None: does not fit).  All ranks call it with the same steps; rank 0 prints it."""
     planner = steps[0].planner
     everyone: list[Any] = [[[mb.seconds for mb in step.played] for step in steps]] * planner.ranks
     if planner.ranks > 1:
@@ -26,7 +26,7 @@ def report(steps: Sequence[Step]) -> dict[str, Any]:
         busy = [0.0] * planner.ranks
         for m, micro_batch in enumerate(step.plan.micro_batches):
             for group in filter(lambda group: group.documents, micro_batch.groups):
-                row = groups.setdefault(len(group.ranks), dict.fromkeys(("groups", "documents", "predicted", "measured"), 0))
+                row = groups.setdefault(len(group.ranks), dict.fromkeys(COLUMNS, 0))
                 row["groups"] += 1
                 row["documents"] += len(group.documents)
                 row["predicted"] += group.predicted_seconds or 0.0
@@ -34,22 +34,24 @@ def report(steps: Sequence[Step]) -> dict[str, Any]:
                 for rank in group.ranks:
                     busy[rank] += group.predicted_seconds or 0.0
         imbalance += (max(busy) * planner.ranks / max(sum(busy), 1e-12) - 1) / len(steps)
-    found = {"predicted": sum(step.plan.predicted_seconds or 0.0 for step in steps), "imbalance": imbalance,
-             "measured": sum(max(sum(of_rank[s]) for of_rank in everyone) for s in range(len(steps))),
-             "groups": dict(sorted(groups.items())), "spaces": {space: _seconds(steps, planner, space) for space in SPACES}}
+
+    def seconds(space: str) -> float | None:
+        try:
+            plans = [planner.plan(step.plan.lengths.tolist(), space) for step in steps]
+            return sum(plan.predicted_seconds or 0.0 for plan in plans)
+        except paradyse.NoPlan:
+            return None
+
+    predicted = sum(step.plan.predicted_seconds or 0.0 for step in steps)
+    measured = sum(max(sum(of_rank[s]) for of_rank in everyone) for s in range(len(steps)))
+    spaces = {space: seconds(space) for space in SPACES}
     if planner.rank == 0:
-        print(f"paradyse.torch: {len(steps)} steps, predicted {found['predicted']:.3g} s, measured "
-              f"{found['measured']:.3g} s, imbalance {imbalance:.0%}")
-        for size, row in found["groups"].items():
+        print(f"paradyse.torch: {len(steps)} steps, predicted {predicted:.3g} s, measured {measured:.3g} s, "
+              f"imbalance {imbalance:.0%}")
+        for size, row in sorted(groups.items()):
             print(f"  {row['groups']} groups of {size} ranks: {row['documents']} documents, predicted "
                   f"{row['predicted']:.3g} s, measured {row['measured']:.3g} s")
-        for space, seconds in found["spaces"].items():
-            print(f"  {space} ({SPACES[space]}): {f'{seconds:.3g} s predicted' if seconds else 'does not fit'}")
-    return found
-
-
-def _seconds(steps: Sequence[Step], planner: Planner, space: str) -> float | None:
-    try:
-        return sum(planner.plan(step.plan.lengths.tolist(), space).predicted_seconds or 0.0 for step in steps)
-    except paradyse.NoPlan:
-        return None
+        for space, taken in spaces.items():
+            print(f"  {space} ({SPACES[space]}): {f'{taken:.3g} s predicted' if taken else 'does not fit'}")
+    return {"predicted": predicted, "measured": measured, "imbalance": imbalance,
+            "groups": dict(sorted(groups.items())), "spaces": spaces}

@@ -1,7 +1,5 @@
 """Steps of training by plans: which documents, in which groups, and one denominator for all of them."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import time
@@ -46,45 +44,45 @@ class Step:
 
     @property
     def scale(self) -> float:
-        """Of each sum of losses, so that the averaged gradients are those of the mean over the step's labels."""
+        """Of each sum of losses: the averaged gradients are then those of the mean over the step's labels."""
         if self.labels is None:
-            raise RuntimeError("step.scale is known once step.micro_batches(dataset) has begun: it counts the labels")
+            raise RuntimeError("step.scale is known once step.micro_batches(dataset) has begun: it counts "
+                               "the labels")
         return self.planner.ranks / self.labels if self.labels else 0.0
 
     def micro_batches(self, dataset: Any) -> list[MicroBatch]:
         """Those of this rank, as many as every other rank has; all ranks call it.
 
-        dataset[i] has "input_ids" and maybe "labels" (as many, not shifted, -100: none), or is a sequence of ids.
+        dataset[i] has "input_ids" and maybe "labels" (as many, not shifted, -100: none), or is a list of ids.
         """
-        planner, me, self.played = self.planner, self.planner.rank, []
+        planner, self.played = self.planner, []
         for number, micro_batch in enumerate(self.plan.micro_batches):
             for group in micro_batch.groups:
-                planner.groups.of(group.ranks)  # by all ranks, in the plan's order
-            group = micro_batch.group_of(me)
-            rank, ranks, documents = group.ranks.index(me), len(group.ranks), [self.documents[d] for d in group.documents]
+                planner.group(group.ranks)  # by all ranks, in the plan's order
+            group = micro_batch.group_of(planner.rank)
+            documents = [self.documents[d] for d in group.documents]
             exchange = Exchange(
-                [int(self.plan.lengths[d]) for d in group.documents], rank, ranks, planner.groups.of(group.ranks),
-                f"ranks {group.ranks} in micro-batch {number} (documents {documents}), on rank {me}", planner.deadline,
-                self.device)
+                [int(self.plan.lengths[d]) for d in group.documents], group.ranks.index(planner.rank),
+                len(group.ranks), planner.group(group.ranks), f"ranks {group.ranks} in micro-batch {number} "
+                f"(documents {documents}), on rank {planner.rank}", planner.deadline, self.device)
             rows: list[list[int]] = [[], [], []]
             for document, n in zip(documents, exchange.lengths):
-                mine = piece(n, rank, ranks)
+                mine = piece(n, exchange.rank, exchange.ranks)
                 for row, values in zip(rows, (*ids_and_labels(dataset[document], document, n), range(n))):
                     row += values[mine.start:mine.stop]
             if exchange.tokens == 0:
                 rows = [[0], [IGNORED], [0]]  # a dummy that reaches every parameter with weight 0
             ids, labels, positions = (torch.tensor([row], device=self.device) for row in rows)
-            self.played.append(MicroBatch(
-                {"input_ids": ids, "position_ids": positions, "use_cache": False, "paradyse": exchange}, labels,
-                planner, number + 1 == len(self.plan.micro_batches),
-                "layer" in self.plan.programs[group.program][0].parts[0].recompute))
+            inputs = {"input_ids": ids, "position_ids": positions, "use_cache": False, "paradyse": exchange}
+            self.played.append(MicroBatch(inputs, labels, planner, number + 1 == len(self.plan.micro_batches),
+                                          "layer" in self.plan.programs[group.program][0].parts[0].recompute))
         if self.labels is None:
             counted = sum(int((mb.labels != IGNORED).sum()) for mb in self.played)
             self.labels = int(self._sum(torch.tensor(counted, device=self.device), "the count of labels"))
         return self.played
 
     def play(self, model: torch.nn.Module, dataset: Any) -> float:
-        """Forward and backward of all micro-batches, and the mean loss over the step's labels; all ranks call it."""
+        """Forward and backward of all micro-batches, and the mean loss over labels; all ranks call it."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for mb in self.micro_batches(dataset):
             with accumulate(model, mb):
@@ -109,22 +107,23 @@ def ids_and_labels(item: Any, document: int, length: int) -> tuple[list[int], li
     ids = item["input_ids"] if isinstance(item, Mapping) else item
     labels = item.get("labels", ids) if isinstance(item, Mapping) else ids
     if len(ids) != length or len(labels) != length:
-        raise ValueError(f"document {document} has {len(ids)} ids and {len(labels)} labels, but its length was given "
-                         f"as {length}: lengths must be those of the dataset")
+        raise ValueError(f"document {document} has {len(ids)} ids and {len(labels)} labels, but its length "
+                         f"was given as {length}: lengths must be those of the dataset")
     return [int(i) for i in ids], [*(int(label) for label in labels[1:]), IGNORED]
 
 
 class Steps(IterableDataset[Step]):
-    """Yields Step after Step.  All ranks draw the same from `seed`, so none sends anything.  For a DataLoader of
-    batch_size=None it is a dataset; accelerate must not prepare that, as it would deal steps out to the ranks.
+    """Yields Step after Step.  All ranks draw the same from `seed`, so none sends anything.  For a DataLoader
+    of batch_size=None it is a dataset.
 
-    lengths: tokens of each document of the dataset.  tokens_per_step: at most, but at least one document.  epochs:
-    each in an order of its own.  labels: each document's count, where the data's index has it; else a step takes one
+    lengths: tokens of each document of the dataset.  tokens_per_step: at most, but at least one document.
+    epochs: each in an order of its own.  labels: each document's count; without them a step takes one
     all-reduce of an integer.
     """
 
     def __init__(self, lengths: Sequence[int], *, tokens_per_step: int, planner: Planner, seed: int = 0,
-                 epochs: int = 1, labels: Sequence[int] | None = None, device: torch.device | str = "cpu") -> None:
+                 epochs: int = 1, labels: Sequence[int] | None = None,
+                 device: torch.device | str = "cpu") -> None:
         self.lengths, self.tokens_per_step, self.planner = [int(n) for n in lengths], tokens_per_step, planner
         self.seed, self.epochs, self.labels, self.device = seed, epochs, labels, device
         self.documents = 0  # consumed, those of the step in hand included
@@ -136,8 +135,7 @@ class Steps(IterableDataset[Step]):
         for epoch in range(self.documents // max(1, len(self.lengths)), self.epochs):
             order = list(range(len(self.lengths)))
             random.Random(f"{self.seed} {epoch}").shuffle(order)
-            while self.documents < (epoch + 1) * len(order):
-                rest = order[self.documents - epoch * len(order):]
+            while rest := order[self.documents - epoch * len(order):]:
                 tokens, count = self.lengths[rest[0]], 1
                 while count < len(rest) and tokens + self.lengths[rest[count]] <= self.tokens_per_step:
                     tokens, count = tokens + self.lengths[rest[count]], count + 1
@@ -157,33 +155,34 @@ class Steps(IterableDataset[Step]):
 def accumulate(model: torch.nn.Module, mb: MicroBatch) -> Iterator[None]:
     """Around forward and backward of a micro-batch: gradients travel with the step's last one alone.
 
-    DDP: no_sync().  FSDP2: set_requires_gradient_sync(), set_is_last_backward().  A plain model on several ranks: an
-    all-reduce after the last.  Switches Hugging Face's gradient checkpointing as the plan has it.
+    A plain model on several ranks: an all-reduce after the last.  Switches Hugging Face's gradient
+    checkpointing as the plan has it.  Raises ValueError for a model that is wrapped otherwise than planned.
     """
-    if isinstance(model, FSDPModule if mb.planner.weights == "ddp" else DistributedDataParallel):
-        raise ValueError(f"the plan assumes weights={mb.planner.weights!r}, but the model is not wrapped so: give "
-                         "Planner(weights=) 'ddp' for DDP, and 'fsdp2' or 'hsdp' for fully_shard")
+    planner = mb.planner
+    if isinstance(model, FSDPModule if planner.weights == "ddp" else DistributedDataParallel):
+        raise ValueError(f"the plan assumes weights={planner.weights!r}, but the model is not wrapped so: "
+                         "give Planner(weights=) 'ddp' for DDP, and 'fsdp2' or 'hsdp' for fully_shard")
     recompute_layers(getattr(model, "module", model), mb.recompute)
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(mb.last)
         model.set_is_last_backward(mb.last)
-    begin = _now(mb)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(set_checkpoint_early_stop(False))  # all ranks of a group make the same exchanges again
-        if isinstance(model, DistributedDataParallel) and not mb.last:
-            stack.enter_context(model.no_sync())
+    begin = now()
+    alone = isinstance(model, DistributedDataParallel) and not mb.last
+    # all ranks of a group make the same exchanges again
+    with set_checkpoint_early_stop(False), model.no_sync() if alone else contextlib.nullcontext():
         yield
-    mb.seconds = _now(mb) - begin
-    if mb.last and mb.planner.ranks > 1 and not isinstance(model, (DistributedDataParallel, FSDPModule)):
-        for parameter in filter(lambda parameter: parameter.requires_grad, model.parameters()):
+    mb.seconds = now() - begin
+    if mb.last and planner.ranks > 1 and not isinstance(model, (DistributedDataParallel, FSDPModule)):
+        for parameter in (parameter for parameter in model.parameters() if parameter.requires_grad):
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             work = dist.all_reduce(parameter.grad, async_op=True)
-            wait(work, mb.planner.deadline, "the gradients' sum over all ranks")
-            parameter.grad /= mb.planner.ranks
+            wait(work, planner.deadline, "the gradients' sum over all ranks")
+            parameter.grad /= planner.ranks
 
 
-def _now(mb: MicroBatch) -> float:
-    if mb.labels.is_cuda:
+def now() -> float:
+    """Seconds, when the GPU has done what it was given."""
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return time.perf_counter()
 
@@ -192,14 +191,14 @@ def recompute_layers(model: Any, on: bool) -> None:
     """Switches a Hugging Face model's gradient checkpointing (its layers, not reentrant)."""
     layers = [module for module in model.modules() if hasattr(module, "gradient_checkpointing")]
     if on and not any(hasattr(module, "_gradient_checkpointing_func") for module in layers):
-        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        enable({"use_reentrant": False})
+        enable = getattr(model, "activation_checkpointing_enable", None)
+        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
     for module in layers:
         module.gradient_checkpointing = on
 
 
 def loss_sum(output: Any, labels: torch.Tensor) -> torch.Tensor:
-    """The sum of cross entropies of logits [1, tokens, vocabulary] where labels [1, tokens] (shifted) are not -100."""
+    """Cross entropies of logits [1, tokens, vocabulary], summed where labels [1, tokens] (shifted) count."""
     logits = getattr(output, "logits", output)
     logits = logits.float() if logits.itemsize < 4 else logits
     return torch.nn.functional.cross_entropy(logits[0], labels[0], ignore_index=IGNORED, reduction="sum")

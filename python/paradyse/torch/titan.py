@@ -1,8 +1,6 @@
 # mypy: disable-error-code="import-untyped, import-not-found, misc"
 """torchtitan: its models attend by plans, and its trainer's data loader yields their micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -36,17 +34,18 @@ class PlannedAttention(Module):
 def attach(config: Any) -> None:
     """Lets the model that a Decoder.Config describes play plans.  Raises ValueError where a layer cannot."""
     for number, layer in enumerate(config.layers):
-        if getattr(layer.attention, "sliding_window", None) or not hasattr(layer.attention, "inner_attention"):
-            raise ValueError(f"{type(config).__qualname__} is not supported: layer {number} has a sliding window, or "
-                             "no inner_attention")
-        layer.attention.inner_attention = PlannedAttention.Config()
+        attention = layer.attention
+        if getattr(attention, "sliding_window", None) or not hasattr(attention, "inner_attention"):
+            raise ValueError(f"{type(config).__qualname__} is not supported: layer {number} has a sliding "
+                             "window, or no inner_attention")
+        attention.inner_attention = PlannedAttention.Config()
 
 
 class PlannedLoader(BaseDataLoader):
     """Trainer.Config(dataloader=PlannedLoader.Config(steps=..., items=..., micro_batches=...)).
 
-    items: what Step.micro_batches reads.  micro_batches: the trainer's gradient accumulation steps; steps of fewer get
-    idle ones, steps of more raise ValueError (give more, or fewer tokens a step).
+    items: what Step.micro_batches reads.  micro_batches: the trainer's gradient accumulation steps; steps of
+    fewer get idle ones, steps of more raise ValueError (give more, or fewer tokens a step).
     """
 
     @dataclass(kw_only=True, slots=True)
@@ -62,8 +61,9 @@ class PlannedLoader(BaseDataLoader):
         for step in self.config.steps or ():
             played, most = step.micro_batches(self.config.items), self.config.micro_batches
             if len(played) > most:
-                raise ValueError(f"a step of {len(played)} micro-batches, but the trainer accumulates {most}: raise "
-                                 "micro_batches with its gradient accumulation steps, or plan fewer tokens a step")
+                raise ValueError(
+                    f"a step of {len(played)} micro-batches, but the trainer accumulates {most}: raise "
+                    "micro_batches with its gradient accumulation steps, or plan fewer tokens a step")
             for mb in played:
                 yield {"input": mb.inputs["input_ids"], "positions": mb.inputs["position_ids"],
                        "attention_masks": mb.inputs["paradyse"]}, mb.labels

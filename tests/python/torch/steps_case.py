@@ -110,7 +110,7 @@ def late(rank):
     model = llama()
     pt.attach(model)
     mine = planner(model, space="static")
-    mine.deadline = mine.groups.deadline = 2.0
+    mine.deadline = 2.0
     step = pt.Step(mine.plan([20]), [7], mine, labels=[19] * 8)
     mb, = step.micro_batches({7: list(range(20))})
     if rank == 0:
