@@ -108,6 +108,7 @@ struct RunConfig {
     std::int64_t warmup_steps = 10;
     double min_lr_ratio = 0.1;  // cosine from lr to this share of it
     bool offload = false;       // its state waits in host memory
+    std::string path = {};      // a folder of moments to begin with; "": they begin as zeros
   } optimizer;
   struct Output {
     std::string folder = "runs";  // a new folder is made in it for each run

@@ -419,6 +419,11 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "optimizer.offload",
        .help = "Keep the optimizer's moments, and the float32 master weights, in host memory.",
        .value = &c.optimizer.offload},
+      {.key = "optimizer.path",
+       .help = "Folder with the moments of AdamW and its number of steps, which a new run begins "
+               "with. python -m paradyse.torch.dcp from --optimizer writes it. Empty: moments "
+               "begin as zeros.",
+       .value = &c.optimizer.path},
       {.key = "output.folder",
        .help = "Folder in which each run makes a folder of its own.",
        .value = &c.output.folder},

@@ -414,6 +414,7 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
        {std::pair("model.path", config.model.path),
         std::pair("lora.path", config.lora.path),
         std::pair("costs.file", config.costs.file),
+        std::pair("optimizer.path", config.optimizer.path),
         std::pair("output.folder", config.output.folder)}) {
     rewrite(key, path, absolute(path, std::string_view(key) == "output.folder"));
   }

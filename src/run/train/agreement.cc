@@ -221,7 +221,12 @@ std::vector<Given> given_by(const LoadedConfig& config) {
   std::vector<Given> items;
   for (const ConfigEntry& entry : config.entries) {
     if (std::ranges::find(kMayDiffer, entry.key) == kMayDiffer.end()) {
-      items.push_back({entry.key, named && entry.key == "costs.file" ? "a file" : entry.value});
+      const bool moments = entry.key == "optimizer.path" && !config.config.optimizer.path.empty();
+      items.push_back(
+          {entry.key,
+           moments                              ? "a folder"  // given_moments() has its contents
+           : named && entry.key == "costs.file" ? "a file"
+                                                : entry.value});
     }
   }
   if (named) {
@@ -265,6 +270,17 @@ std::vector<Given> given_model(
        : hash.empty()                   ? "the same files"
                                         : "XXH64 " + hash});
   return items;
+}
+
+Given given_moments(const StoredMoments& moments, int ranks, Backend& backend) {
+  std::vector<fs::path> files = moments.mean->files();
+  const std::vector<fs::path> more = moments.variance->files();
+  files.insert(files.end(), more.begin(), more.end());
+  std::string hash;
+  backend.run(ranks, [&](Communicators& communicators) {
+    hash = shared_hash(files, communicators.world());
+  });
+  return {"the moments of optimizer.path", hash.empty() ? "the same files" : "XXH64 " + hash};
 }
 
 std::string frozen_fingerprint(const ModelWeights& weights, Communicator& world) {

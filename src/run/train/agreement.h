@@ -14,6 +14,7 @@
 #include "paradyse/run/backend.h"
 #include "paradyse/run/weights.h"
 #include "src/run/train/dataset.h"
+#include "src/run/train/stored_moments.h"
 
 namespace paradyse {
 
@@ -51,6 +52,9 @@ std::vector<Given> given_model(
     const ModelWeights& weights,
     int ranks,
     Backend& backend);
+
+// The contents of optimizer.path.  Every process calls it, where there are several.
+Given given_moments(const StoredMoments& moments, int ranks, Backend& backend);
 
 // What the weights of a model are that adapters are trained beside: the XXH64 of their files, or
 // the seed of random ones.  Every rank calls it, or every process; each rank reads a share of the

@@ -152,6 +152,9 @@ class RankTraining {
       scale_ = LossScale(narrow(), from->state.loss_scale, from->state.loss_scale_steps);
       left_out_ = from->state.left_out;
     } else {
+      if (run_.inputs.moments) {
+        run_.inputs.moments->fill(session_.parameters(), optimizer_);  // before the weights
+      }
       run_.inputs.weights.fill(session_.parameters());
     }
     session_.world().barrier({.op = "model is there", .part = ""});

@@ -45,6 +45,7 @@ constexpr const char* kFixed[] = {
     "data.seed",
     "train.tokens_per_step",
     "train.dtype",
+    "optimizer.path",
     "output.folder",
     "output.name",
 };

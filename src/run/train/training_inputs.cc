@@ -84,6 +84,34 @@ DataPosition TrainingInputs::position(std::int64_t step) const {
   return data_position(data.size(), data_fingerprint, steps, step);
 }
 
+namespace {
+
+// Of a run that goes on they are in its checkpoint.
+std::optional<StoredMoments> moments_at(const RunConfig& config, const TrainingInputs& inputs) {
+  const std::string& path = config.optimizer.path;
+  if (path.empty()) {
+    return std::nullopt;
+  }
+  if (inputs.from) {
+    if (!inputs.from->state.configuration.contains("optimizer.path")) {  // an older program's
+      throw std::invalid_argument(
+          "optimizer.path is " + path + ", but the run has moments of its own: leave it out");
+    }
+    return std::nullopt;
+  }
+  if (inputs.weights.random() || inputs.model.model.lora) {
+    throw std::invalid_argument(
+        "optimizer.path is " + path + ", but " +
+        (inputs.weights.random()
+             ? "the weights are random, and its moments are of others: leave it out, or give the "
+               "weights that python -m paradyse.torch.dcp wrote beside them as model.path"
+             : "moments of adapters are not read: leave it out, and they begin as zeros"));
+  }
+  return reading([&] { return open_moments(path, inputs.model.model); }, "optimizer.path");
+}
+
+}  // namespace
+
 TrainingInputs training_inputs(
     const LoadedConfig& loaded,
     const TrainFrom& goes_by,
@@ -113,12 +141,14 @@ TrainingInputs training_inputs(
       .device = device,
       .model = std::move(model),
       .weights = std::move(weights),
+      .moments = {},
       .frozen = {},
       .data = std::move(data),
       .data_fingerprint = {},
       .steps = {},
       .first_draws = {},
       .evaluation = {}};
+  inputs.moments = moments_at(config, inputs);
   inputs.data_fingerprint = inputs.data.fingerprint();
   if (config.data.held_out > 0) {
     inputs.evaluation = inputs.data.hold_out(config.data.held_out, config.data.seed);
@@ -172,6 +202,9 @@ void expect_same_inputs(const TrainingInputs& inputs, const RunConfig& config, B
     }
   } else {
     given = given_model("model.path", inputs.model, inputs.weights, ranks, backend);
+  }
+  if (inputs.moments) {
+    given.push_back(given_moments(*inputs.moments, ranks, backend));
   }
   given.push_back(given_data("data.path", inputs.data));
   if (inputs.evaluation) {

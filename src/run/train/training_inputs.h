@@ -16,6 +16,7 @@
 #include "paradyse/run/weights.h"
 #include "src/run/train/dataset.h"
 #include "src/run/train/resume.h"
+#include "src/run/train/stored_moments.h"
 
 namespace paradyse {
 
@@ -25,7 +26,8 @@ struct TrainingInputs {
   c10::Device device = c10::Device(c10::kCPU);
   ModelFolder model;
   ModelWeights weights;  // that it begins with; of a run that goes on, those that are frozen
-  std::string frozen;    // frozen_fingerprint() of these; "": all are trained
+  std::optional<StoredMoments> moments;  // that the optimizer begins with; none: zeros
+  std::string frozen;                    // frozen_fingerprint() of these; "": all are trained
   Dataset data;
   std::string data_fingerprint;
   std::vector<std::vector<std::int64_t>> steps;  // items of each
