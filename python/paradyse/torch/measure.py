@@ -90,7 +90,7 @@ def _token_bytes(model: Any, few: int, many: int) -> float:
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             _run(model, [tokens])
-            return torch.cuda.max_memory_allocated() - before
+            return int(torch.cuda.max_memory_allocated() - before)
         seen: dict[int, tuple[int, torch.Tensor]] = {}  # tensors are kept, so that no address comes again
 
         def see(t: torch.Tensor) -> torch.Tensor:
@@ -101,7 +101,7 @@ def _token_bytes(model: Any, few: int, many: int) -> float:
             _run(model, [tokens])
         for parameter in model.parameters():
             seen.pop(parameter.untyped_storage().data_ptr(), None)
-        logits = 2 * 4 * model.config.get_text_config().vocab_size * tokens  # their gradient, in the making
+        logits: int = 2 * 4 * model.config.get_text_config().vocab_size * tokens  # and their gradient
         return sum(n for n, _ in seen.values()) + logits
     return (taken(many) - taken(few)) / max(1, many - few)
 

@@ -51,8 +51,9 @@ class Costs:
 def costs(path: str | Path) -> Costs:
     """Reads what Costs.write() wrote."""
     try:
-        read: dict[str, Any] = json.loads(Path(path).read_text())
-        return Costs(**{name: tuple(x) if isinstance(x, list) else x for name, x in read.items()})
+        read: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
+                                for name, value in json.loads(Path(path).read_text()).items()}
+        return Costs(**read)
     except (TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is no file of Costs.write(): {error}; make it anew by measure()") from error
 

@@ -167,10 +167,10 @@ def accumulate(model: torch.nn.Module, mb: MicroBatch) -> Iterator[None]:
         model.set_requires_gradient_sync(mb.last)
         model.set_is_last_backward(mb.last)
     begin = now()
-    alone = isinstance(model, DistributedDataParallel) and not mb.last
-    # all ranks of a group make the same exchanges again
-    with set_checkpoint_early_stop(False), model.no_sync() if alone else contextlib.nullcontext():
-        yield
+    quiet = isinstance(model, DistributedDataParallel) and not mb.last
+    with model.no_sync() if quiet else contextlib.nullcontext():  # type: ignore[operator]
+        with set_checkpoint_early_stop(False):  # all ranks of a group make the same exchanges again
+            yield
     mb.seconds = now() - begin
     if mb.last and planner.ranks > 1 and not isinstance(model, (DistributedDataParallel, FSDPModule)):
         for parameter in (parameter for parameter in model.parameters() if parameter.requires_grad):

@@ -42,6 +42,48 @@ def trained_elsewhere(rank, folder, how, flat):
     return {name: tensor.numpy() for name, tensor in whole.items()} if rank == 0 else None
 
 
+def gpt2():
+    torch.manual_seed(1)
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        n_embd=12, n_head=3, n_layer=2, vocab_size=67, n_positions=64, attn_pdrop=0.0, resid_pdrop=0.0,
+        embd_pdrop=0.0)).double()
+
+
+MADE = {"llama": lambda: llama(3, 1), "gpt2": gpt2}
+ADAMW = {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8}  # the run's, whose learning rate is constant
+LENGTHS = [30, 2, 41, 11]
+
+
+def of_length(n):
+    return [(7 * i + n) % 64 for i in range(n)]
+
+
+def goes_on(rank, folder, name, how, steps):
+    """Two AdamW steps in float64, a checkpoint, and so many more: their losses, and the weights after them."""
+    model = wrapped(MADE[name](), how)
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
+                                  **ADAMW)
+    losses = []
+    for step in range(2 + steps):
+        if step == 2:
+            weights, state = get_state_dict(model, optimizer)
+            dcp.save({"model": weights, "optimizer": state}, checkpoint_id=folder)
+        total = 0.0
+        for n in LENGTHS:
+            ids = torch.tensor([of_length(n)])
+            logits = model(input_ids=ids).logits[0, :-1]
+            loss = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum") / sum(n - 1 for n in LENGTHS)
+            loss.backward()
+            total += float(loss.detach())
+        losses.append(total)
+        optimizer.step()
+        optimizer.zero_grad()
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return (losses[2:], {name: tensor.numpy() for name, tensor in whole.items()}) if rank == 0 else None
+
+
 class DcpTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="paradyse_dcp_")
@@ -157,6 +199,116 @@ class DcpTest(unittest.TestCase):
                     self.assertTrue(torch.equal(parameters[key], tensor), key)
                     self.assertEqual(float(now[key]["step"]), 5.0)
                 self.expect_moments(run / "checkpoints" / "000005", now)
+
+    def train(self, run, **options):
+        """A run in float64 on all documents in each step; its losses, and its weights."""
+        settings = {"train.dtype": "float64", "train.tokens_per_step": sum(LENGTHS), "optimizer.lr": ADAMW["lr"],
+                    "optimizer.beta2": ADAMW["betas"][1], "optimizer.warmup_steps": 0, "optimizer.min_lr_ratio": 1,
+                    "optimizer.max_grad_norm": 0, "output.folder": run.parent, "output.name": run.name,
+                    "costs.file": "none", "output.trace": "false", "data.path": self.folder / "data.jsonl", **options}
+        self.paradyse("train", "--json", *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
+        return self.trained(run)
+
+    def trained(self, run):
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        return [line["loss"] for line in lines], load_file(run / "model" / "model.safetensors")
+
+    def expect_same(self, found, wanted):
+        for mine, theirs in zip(found[0], wanted[0], strict=True):
+            self.assertAlmostEqual(mine, theirs, delta=1e-10 * theirs)
+        for name, tensor in found[1].items():
+            self.assertEqual(tensor.dtype, torch.float64)
+            torch.testing.assert_close(tensor, torch.from_numpy(wanted[1][name]), rtol=1e-10, atol=1e-10, msg=name)
+
+    # A run goes on with the moments of PyTorch's AdamW: the same losses and weights as AdamW going on.
+    @unittest.skipUnless(PROGRAM, "PARADYSE names the program")
+    def test_a_run_goes_on_with_the_moments_of_pytorch(self):
+        (self.folder / "data.jsonl").write_text("".join(json.dumps({"tokens": of_length(n)}) + "\n" for n in LENGTHS))
+        for name, ranks, how in [("llama", 3, "fsdp2"), ("gpt2", 1, "plain")] + [("llama", 2, "ddp")] * LONG:
+            there, out, like = (self.folder / f"{name}{ranks}_{what}" for what in ("dcp", "model", "like"))
+            wanted = on_ranks(ranks, goes_on, str(there), name, how, 3)[0]
+            MADE[name]().save_pretrained(like)
+            said = from_dcp(there, out, like=like, shard_bytes=4096, optimizer=True)
+            self.assertIn("after 2 steps of AdamW", said[1])
+            self.assertGreater(len(list((out / "optimizer" / "exp_avg_sq").glob("*.safetensors"))), 1)
+            begins = {"model.path": out, "optimizer.path": out / "optimizer", "train.steps": 3}
+            for of in (1, 2, 3, 4) if LONG else (1, 3):
+                with self.subTest(name, ranks=ranks, of=of):
+                    run = self.folder / "runs" / f"{name}{ranks}_{of}"
+                    self.expect_same(self.train(run, **begins, **{"parallel.ranks": of}), wanted)
+            with self.subTest(name, of="processes that go on from ranks with offloaded state"):
+                run = self.folder / "runs" / f"{name}{ranks}_resumed"
+                self.train(run, **{**begins, "train.steps": 1}, **{"parallel.ranks": 2, "optimizer.offload": "true"})
+                self.paradyse("launch", "-n", 3, "--", "train", "--json", "--resume", run, "--set", "train.steps=3",
+                              "--backend", "gloo")
+                self.expect_same(self.trained(run), wanted)
+            with self.subTest(name, of="a run without moments, which is another"):
+                run = self.folder / "runs" / f"{name}{ranks}_anew"
+                losses, _ = self.train(run, **{**begins, "optimizer.path": "", "parallel.ranks": 1})
+                self.assertAlmostEqual(losses[0], wanted[0][0], delta=1e-10 * losses[0])
+                self.assertGreater(abs(losses[2] - wanted[0][2]), 1e-4)
+
+    # What the program refuses of a folder of moments, or beside one.
+    @unittest.skipUnless(PROGRAM, "PARADYSE names the program")
+    def test_moments_that_do_not_fit_a_run(self):
+        (self.folder / "data.jsonl").write_text(json.dumps({"tokens": of_length(9)}) + "\n")
+        model = MADE["llama"]()
+        model.save_pretrained(self.folder / "model")
+        moments, path = {name: torch.ones_like(p) for name, p in model.named_parameters()}, self.folder / "optimizer"
+
+        def refused(words, *settings, exp_avg=moments, steps="2", other="2", optimizer="AdamW"):
+            for what, tensors, count in (("exp_avg", exp_avg, steps), ("exp_avg_sq", moments, other)):
+                (path / what).mkdir(parents=True, exist_ok=True)
+                save_file(tensors, path / what / "model.safetensors",
+                          metadata={"format": "pt", "optimizer": optimizer, "steps": count})
+            done = subprocess.run(
+                [PROGRAM, "train", "--model", self.folder / "model", "--data", self.folder / "data.jsonl", "--ranks",
+                 "2", *(word for one in (f"optimizer.path={path}", f"output.folder={self.folder}", "train.steps=1",
+                                         *settings) for word in ("--set", one))],
+                capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, f"optimizer.path.*{words}")
+
+        norm = "model.layers.1.input_layernorm.weight"
+        refused(norm, exp_avg={name: tensor for name, tensor in moments.items() if name != norm})
+        refused(norm, exp_avg={**moments, norm: torch.ones(3)})
+        refused("is of the optimizer .?Adafactor", optimizer="Adafactor")
+        refused("exp_avg is of 2 steps, but exp_avg_sq of 3", other="3")
+        for steps in ("0", "2.5", "many"):
+            refused("does not say of how many steps", steps=steps, other=steps)
+        refused("the weights are random", "model.random_weights=true")
+        refused("moments of adapters are not read", "lora.r=2")
+        (path / "exp_avg_sq" / "model.safetensors").rename(path / "moved")
+        self.assertIn("exp_avg_sq", subprocess.run(
+            [PROGRAM, "train", "--model", self.folder / "model", "--data", self.folder / "data.jsonl", "--set",
+             f"optimizer.path={path}"], capture_output=True, text=True, timeout=300).stderr)
+
+    # Optimizer state that is not AdamW's, or not of one number of steps: refused, and nothing is written.
+    def test_states_that_are_not_taken(self):
+        there, out = self.folder / "dcp", self.folder / "out"
+        whole = {"exp_avg": torch.ones(2, 3), "exp_avg_sq": torch.ones(2, 3), "step": torch.tensor(2.0)}
+        other = {**whole, "step": torch.tensor(3.0)}
+        cases = [({"a": whole, "b": other}, "has 2 steps of a, but 3 of b"), ({}, "optimizer.state is not in it"),
+                 ({"a": {"momentum_buffer": torch.ones(2, 3)}}, "of a has momentum_buffer, but that of AdamW"),
+                 ({"a": {**whole, "max_exp_avg_sq": torch.ones(2, 3)}}, "max_exp_avg_sq"),
+                 ({"a": {name: tensor for name, tensor in whole.items() if name != "exp_avg_sq"}}, "has exp_avg, step"),
+                 ({"a": {**whole, "step": 2}}, "has exp_avg, exp_avg_sq, but"), ({"c": whole}, "is of c, which is none"),
+                 ({"a": {**whole, "exp_avg": torch.ones(6)}}, r"exp_avg of a in the shape \[6\], but the weight has \[2, 3\]"),
+                 ({"a": {**whole, "step": torch.tensor(1.5)}}, "has 1.5 steps of a"),
+                 ({"a": {**whole, "step": torch.tensor(float("nan"))}}, "has nan steps of a")]
+        for number, (state, words) in enumerate(cases):
+            with self.subTest(words):
+                folder = self.folder / f"dcp{number}"
+                weights = {"a": torch.ones(2, 3), "b": torch.ones(2, 3)}
+                dcp.save({"model": weights, "optimizer": {"state": state, "param_groups": []}}, checkpoint_id=folder)
+                self.assertRegex(self.refusal("from", folder, out, "--optimizer"), words)
+                self.assertFalse(out.exists())
+        dcp.save({"model": {"a": torch.ones(2, 3)}, "optim": {"state": {"a": whole}}}, checkpoint_id=there)
+        self.assertEqual(main(["from", str(there), str(out), "--optimizer"]), 0)
+        for what in ("exp_avg", "exp_avg_sq"):
+            with safe_open(out / "optimizer" / what / "model.safetensors", framework="pt") as tensors:
+                self.assertEqual(tensors.metadata(), {"format": "pt", "optimizer": "AdamW", "steps": "2"})
+                self.assertTrue(torch.equal(tensors.get_tensor("a"), whole[what]))
 
     def expect_moments(self, checkpoint, states):
         """Post: each row that a rank's file has is where it belongs."""
