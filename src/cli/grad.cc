@@ -383,7 +383,16 @@ Question text_question(
     model = without_dropout(model);
   }
   if (options.attention_dropout >= 0) {
-    model.limits.attention_dropout = options.attention_dropout;
+    if (options.attention_dropout > 0 && !options.dropout_seed) {
+      throw std::invalid_argument(
+          "--attention-dropout is given without --dropout-seed, which draws dropout: give it, too");
+    }
+    if (options.attention_dropout >= 1) {
+      throw std::invalid_argument(fmt::format(
+          "--attention-dropout {}: accepted is a number from 0 to below 1",
+          options.attention_dropout));
+    }
+    model = with_attention_dropout(model, options.attention_dropout);
   }
   expect_trainable(model);
   model = with_tiles(
@@ -577,14 +586,13 @@ void add_grad(CLI::App& app, Common& common) {
       ->add_option(
           "--dropout-seed",
           options->dropout_seed,
-          "Seed for the model's residual and embedding dropout (default: no dropout)")
+          "Seed for the model's dropout (default: no dropout)")
       ->transform(whole_numbers(0));
   command
       ->add_option(
           "--attention-dropout",
           options->attention_dropout,
-          "With --dropout-seed: use this attention dropout instead of the model's; only 0 is "
-          "implemented")
+          "With --dropout-seed: use this attention dropout instead of the model's")
       ->check(numbers(0, 1));
   command
       ->add_option(

@@ -69,8 +69,8 @@ class OtherRanksTest(DurableTest):
             offload = ["optimizer.offload=true"] if name == "untied" else []
             straight = {
                 ranks: self.straight(
-                    f"{name}{ranks}", "train.dtype=float64", "model.dropout=0.1", "output.trace=false",
-                    f"parallel.ranks={ranks}", *offload)
+                    f"{name}{ranks}", "train.dtype=float64", "model.dropout=0.1",
+                    "model.attention_dropout=0.2", "output.trace=false", f"parallel.ranks={ranks}", *offload)
                 for ranks in sizes}
             pairs = [pair for pair in itertools.product(sizes, sizes) if pair[0] != pair[1]]
             for before, after in pairs if LONG else draw.sample(pairs, 2):
@@ -90,7 +90,7 @@ class OtherRanksTest(DurableTest):
 
     # Twice in an epoch, each time on another number of ranks.
     def test_kills(self):
-        settings = ["train.dtype=float64", "model.dropout=0.1", "train.steps=24"]
+        settings = ["train.dtype=float64", "model.dropout=0.1", "model.attention_dropout=0.2", "train.steps=24"]
         straight = self.straight("straight", *settings)
         run = self.cut(straight, 4, "killed")
         for ranks in (2, 4):

@@ -21,7 +21,6 @@ n_layer = 2
 n_head = 3
 vocab_size = 256
 n_positions = 640
-attn_pdrop = 0.0
 """
 
 

@@ -402,7 +402,7 @@ TEST(Ops, CrossEntropy) {
   }
 }
 
-void expect_attention(const Cores& cores, at::ScalarType type) {
+void expect_attention(const Cores& cores, at::ScalarType type, double dropout = 0) {
   OpCase c{
       .name = "attention, " + cores.name(),
       .program = one_op(one_rank(cores.lengths, cores.causal), cores.width),
@@ -416,8 +416,11 @@ void expect_attention(const Cores& cores, at::ScalarType type) {
       add_value(c.program, "l", matrix("tokens", {T, cores.heads}), Element::statistic);
   Op attention = op_of(OpKind::attention, {qkv}, {o, l}, {qkv, o, l});
   attention.heads = all_heads(Model(c.model).typical_part(), 1);
+  attention.probability = dropout;
   add_ops(c.program, {attention});
   c.local.inputs = {{qkv, random_numbers({T, cores.columns()}, 1)}};
+  c.local.batch = batch_of(c.program.documents, 30);
+  c.local.batch.dropout_seed = 0xFEDCBA9876543210;
   c.outputs = {o};
   c.inputs = {qkv};
   expect_as_in_float64(c, type);
@@ -430,6 +433,16 @@ TEST(Ops, AttentionOfPacks) {
       expect_attention({4, 2, 8, {1, 70, 2, 33}, causal}, type);
       expect_attention({6, 2, 64, {130, 5, 200}, causal}, type);
       expect_attention({3, 1, 5, {40, 7}, causal}, type);  // no kernel of torch's takes this width
+    }
+  }
+}
+
+// The same probabilities are dropped on every device.
+TEST(Ops, AttentionWithDropout) {
+  for (const at::ScalarType type : kTypes) {
+    for (const bool causal : {true, false}) {
+      expect_attention({4, 2, 8, {1, 70, 2, 33}, causal}, type, 0.3);
+      expect_attention({2, 1, 64, {300, 5}, causal}, type, 0.1);
     }
   }
 }

@@ -2,7 +2,9 @@
 // and is refused by name where somebody edited it.
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +97,31 @@ TEST(GridPlan, IsSoundAndSendsWhatItSaid) {
           layouts.elements(),
           plan_layouts(task).elements() * static_cast<double>(model.layers) + 1e-9);
     }
+  }
+}
+
+// Masks are drawn by query and key of a document, which lines have not got.
+TEST(GridPlan, RefusesDropoutOfAttentionAlongLines) {
+  for (const Subject& subject : {video(), protein()}) {
+    Model model = subject.shape;
+    const Plan plan = plan_of(subject, 2);
+    for (ModelPart& one : model.parts) {
+      Part part = *one.part;
+      part.shape.attention_dropout = 0.1;
+      one.part = std::make_shared<const Part>(std::move(part));
+    }
+    const auto built = [&](const Model& of, bool training) {
+      return group_timeline(plan, plan.micro_batches[0].groups[0], of, training).parts.size();
+    };
+    try {
+      built(model, true);
+      ADD_FAILURE() << "accepted";
+    } catch (const std::invalid_argument& refusal) {
+      EXPECT_THAT(
+          refusal.what(),
+          AllOf(HasSubstr("attention dropout"), HasSubstr("attention_dropout to 0")));
+    }
+    EXPECT_EQ(built(model, false), built(without_dropout(model), true));
   }
 }
 

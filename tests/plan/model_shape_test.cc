@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -750,17 +751,34 @@ TEST(TextShape, RefusesOtherMathematicsOfEveryArchitecture) {
   expect_refused(foreign, "\"n_embd\" is not known");
 }
 
-// Attention dropout is read, and refused where it would matter, with the way out.
-TEST(TextShape, AttentionDropoutCannotBeTrained) {
-  const TextShape gpt2 = read(least("gpt2"));
-  try {
-    expect_trainable(gpt2);
-    ADD_FAILURE() << "accepted";
-  } catch (const std::invalid_argument& refusal) {
-    EXPECT_THAT(refusal.what(), AllOf(HasSubstr("0.1"), HasSubstr("model.attention_dropout = 0")));
-  }
-  EXPECT_NO_THROW(expect_trainable(without_dropout(gpt2)));
-  EXPECT_NO_THROW(expect_trainable(read(small_config())));
+// Of attention's probabilities in training, whatever the number of layers; no file that a run
+// writes forgets it.
+TEST(TextShape, AttentionDropoutIsOfAttentionAlone) {
+  const Model gpt2 = read(least("gpt2"));
+  const auto of = [](const Model& model) {
+    std::map<std::string, double> found;
+    for (const ModelPart& one : model.parts) {
+      found[one.part->name] += one.part->shape.attention_dropout;
+    }
+    return found;
+  };
+  const auto layers = static_cast<double>(gpt2.layers);
+  using testing::DoubleEq;
+  using testing::Pair;
+  using testing::UnorderedElementsAre;
+  const auto alone = [](double sum) {
+    return UnorderedElementsAre(
+        Pair("embedding", 0), Pair("attention", DoubleEq(sum)), Pair("mlp", 0), Pair("head", 0));
+  };
+  EXPECT_THAT(of(gpt2), alone(0.1 * layers));
+  EXPECT_THAT(of(without_dropout(gpt2)), alone(0));
+  EXPECT_THAT(of(with_dropout(gpt2, 0.3)), alone(0.1 * layers));
+  const Model other = with_layers(with_attention_dropout(gpt2, 0.4), 5);
+  EXPECT_THAT(of(other), alone(0.4 * 5));
+  EXPECT_EQ(text_shape(other).attention_dropout, 0.4);
+  EXPECT_EQ(config_of(text_shape(other)).at("attn_pdrop"), 0.4);
+  EXPECT_EQ(other.parts[1].part->shape.dropout, 0.1);
+  EXPECT_NO_THROW(expect_trainable(other));
 }
 
 // In both spellings; what yarn leaves out follows from the rest.

@@ -380,11 +380,12 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
           const ScheduledPart part = scheduled_part(
               task_of(text_model(model), "attention", packed(shape.lengths, p, causal), p),
               {.part = "attention", .strategy = strategy.name});
-          for (const Op& op : part.program().ops) {
+          for (Op op : part.program().ops) {
             if (!traits(op.kind).core) {
               continue;
             }
             seen.insert(op.kind);
+            op.probability = p % 2 == 0 ? 0 : 0.4;
             AdjointCase c{
                 .name = strategy.name + " " + std::to_string(shape.heads) + "/" +
                         std::to_string(shape.kv_heads) + (causal ? "" : ", not causal"),
@@ -403,6 +404,7 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
                 const Value& value = c.program.values[static_cast<std::size_t>(in)];
                 local.inputs[in] = numbers_of(value.layout.extent(rank), 3 * in + rank);
               }
+              local.batch = batch_of(c.program.documents, rank, 30);
               return local;
             };
             expect_adjoint(c, p, 8);
@@ -887,6 +889,83 @@ TEST(Kernels, DropoutIsAFunctionOfTheToken) {
     EXPECT_LT(
         std::abs((zero.narrow(0, 0, 1999) * zero.narrow(0, 1, 1999)).mean().item<double>()),
         deviation);
+  }
+}
+
+at::Tensor kept(const kernels::AttentionDropout& dropout, std::int64_t queries, std::int64_t keys) {
+  const at::Tensor to = at::empty({queries, keys}, at::kDouble);
+  kernels::drop_probabilities(dropout, at::ones_like(to), to);
+  return to;
+}
+
+// What becomes of a probability says its seed, site, query, head and key, whatever tile it is asked
+// for in; and neither another probability's fate nor that of a row that parts add does.
+TEST(Kernels, AttentionDropoutIsAFunctionOfQueryHeadAndKey) {
+  const kernels::AttentionDropout dropout{
+      .drawn = {.probability = 0.3, .seed = 0x123456789ULL, .site = 4},
+      .token = (std::int64_t{1} << 40) + 5,
+      .head = 2,
+      .key = 6};
+  const at::Tensor all = kept(dropout, 40, 150);
+  for (std::int64_t q = 0; q < 40; q += 13) {
+    for (std::int64_t k = 0; k < 150; ++k) {
+      const std::int64_t key = dropout.key + k;
+      at::Philox4_32 draw(
+          dropout.drawn.seed,
+          static_cast<std::uint64_t>(dropout.token + q) + (std::uint64_t{3} << 48),
+          static_cast<std::uint64_t>(key / 4) + (std::uint64_t{4} << 32));
+      for (std::int64_t before = 0; before < key % 4; ++before) {
+        draw(10);
+      }
+      const double expected = draw(10) < 0.3 * 4294967296.0 ? 0.0 : 1 / 0.7;
+      EXPECT_DOUBLE_EQ(all[q][k].item<double>(), expected) << q << ", " << k;
+    }
+  }
+  for (const std::int64_t q : {0, 1, 17, 39}) {
+    for (const std::int64_t k : {0, 1, 2, 3, 5, 63, 64, 70, 149}) {
+      for (const std::int64_t n : {1, 7}) {
+        const std::int64_t rows = std::min<std::int64_t>(n, 40 - q);
+        const std::int64_t cols = std::min<std::int64_t>(10 * n, 150 - k);
+        EXPECT_TRUE(at::equal(
+            kept(dropout.from(q, 0, k), rows, cols), all.narrow(0, q, rows).narrow(1, k, cols)))
+            << q << ", " << k << ": " << rows << " x " << cols;
+      }
+    }
+  }
+  const auto with = [&](auto change) {
+    kernels::AttentionDropout other = dropout;
+    change(other);
+    return kept(other, 40, 150);
+  };
+  EXPECT_FALSE(at::equal(with([](auto& d) { ++d.drawn.seed; }), all));
+  EXPECT_FALSE(at::equal(with([](auto& d) { ++d.drawn.site; }), all));
+  EXPECT_FALSE(at::equal(with([](auto& d) { ++d.head; }), all));
+
+  constexpr std::int64_t kTokens = 600;
+  constexpr std::int64_t kKeys = 400;
+  constexpr double kAll = kTokens * kKeys;
+  std::vector<std::int64_t> tokens(kTokens);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  for (const double p : {0.1, 0.5, 0.9}) {
+    const auto of_head = [&](std::int64_t head) {
+      return kept({.drawn = {p, 3, 2}, .token = 0, .head = head, .key = 0}, kTokens, kKeys);
+    };
+    const at::Tensor one = of_head(0);
+    const double share = (one == 0).to(at::kDouble).mean().item<double>();
+    EXPECT_NEAR(share, p, 5 * std::sqrt(p * (1 - p) / kAll));
+    EXPECT_NEAR(one.mean().item<double>(), 1, 5 * std::sqrt(p / (1 - p) / kAll));
+    EXPECT_DOUBLE_EQ(one.max().item<double>(), 1 / (1 - p));
+    const auto zero = [&](const at::Tensor& of) { return (of == 0).to(at::kDouble) - p; };
+    const auto strangers = [&](const at::Tensor& a, const at::Tensor& b, const char* what) {
+      EXPECT_LT(
+          std::abs((zero(a) * zero(b)).mean().item<double>()),
+          5 * p * (1 - p) / std::sqrt(static_cast<double>(a.numel())))
+          << what;
+    };
+    strangers(one, of_head(1), "heads");
+    strangers(one.narrow(0, 0, kTokens - 1), one.narrow(0, 1, kTokens - 1), "queries");
+    strangers(one.narrow(1, 0, kKeys - 1), one.narrow(1, 1, kKeys - 1), "keys");
+    strangers(one, kept({p, 3, 2}, tokens, kKeys), "the dropout of what attention adds");
   }
 }
 

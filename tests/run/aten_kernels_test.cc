@@ -213,6 +213,30 @@ TEST(AtenKernels, DropoutDrawsTheSameMask) {
   }
 }
 
+TEST(AtenKernels, AttentionDropoutDrawsTheSameMask) {
+  for (const at::ScalarType type : kTypes) {
+    for (const auto& [t, keys] : kSizes) {
+      for (const std::int64_t first : {0, 1, 7, 66}) {
+        const kernels::AttentionDropout dropout{
+            .drawn = {.probability = 0.3, .seed = 0xFEDCBA9876543210, .site = 0xFFFFFFF7},
+            .token = (std::int64_t{1} << 47) + 9,  // as large as there may be
+            .head = 65534,
+            .key = first};
+        for (const at::ScalarType from : {type, sums_of(type)}) {
+          expect_same(
+              "drop_probabilities",
+              {strided(t, keys, 1, from), random({t, keys}, 2, type)},
+              [&](const auto& own) { table().drop_probabilities(dropout, own[0], own[1]); });
+        }
+        expect_same(
+            "drop_probabilities in place", {random({t, keys}, 1, type)}, [&](const auto& own) {
+              table().drop_probabilities(dropout, own[0], own[0]);
+            });
+      }
+    }
+  }
+}
+
 TEST(AtenKernels, Rotations) {
   for (const at::ScalarType type : kTypes) {
     for (const std::int64_t half : {1, 4, 5}) {
@@ -324,7 +348,8 @@ void expect_same_attention(
     int pieces,
     at::ScalarType type,
     double size = 1,
-    double cap = 0) {
+    double cap = 0,
+    const kernels::AttentionDropout& dropout = {}) {
   const std::int64_t queries = block.queries.end;
   const std::int64_t keys = block.keys.end;
   const at::ScalarType sums = sums_of(type);
@@ -358,7 +383,8 @@ void expect_same_attention(
                       .head_dim = D,
                       .scale = 1 / std::sqrt(static_cast<double>(D)),
                       .causal = causal,
-                      .cap = cap},
+                      .cap = cap,
+                      .dropout = dropout.from(0, 0, part.begin)},
                   part.begin > 0);
             }
           }
@@ -404,6 +430,53 @@ TEST(AtenAttention, WindowsAndCaps) {
       }
     }
   }
+}
+
+TEST(AtenAttention, DropsTheSameProbabilities) {
+  const kernels::AttentionDropout dropout{
+      .drawn = {.probability = 0.2, .seed = 0xFEDCBA9876543210, .site = 8},
+      .token = 1234567,
+      .head = 3,
+      .key = 2};
+  for (const at::ScalarType type : kTypes) {
+    for (const bool causal : {true, false}) {
+      for (const int pieces : {1, 3}) {
+        expect_same_attention({{0, 533}, {0, 533}}, 1, 16, causal, pieces, type, 1, 0, dropout);
+        expect_same_attention(
+            {{5, 75}, {9, 110}, 60, causal ? 30 : 0}, 2, 5, causal, pieces, type, 1, 2.5, dropout);
+      }
+    }
+  }
+}
+
+// Torch's kernels draw masks of their own: blocks with dropout are left to tiles, whatever they are
+// like beside.
+TEST(AtenAttention, NoKernelOfTorchsDropsOthers) {
+  const std::int64_t D = 64;
+  const std::int64_t T = 300;
+  const std::vector<std::int64_t> tokens(T, 0);
+  const at::Tensor q = random({T, D}, 1, at::kBFloat16);
+  const at::Tensor kv = random({T, 2 * D}, 2, at::kBFloat16);
+  const at::Tensor o = at::empty_like(q);
+  const at::Tensor l = at::empty({T, 1}, at::kFloat);
+  ops::BlockAttention attention{
+      .blocks = {{{0, T}, {0, T}}},
+      .runs = {{.queries = {0, 1}, .key = 0}},
+      .query_heads = 1,
+      .key_heads = 1,
+      .head_dim = D,
+      .scale = 0.125,
+      .dense_from = 100,
+      .tokens = tokens,
+      .positions = tokens};
+  aten::attend_blocks(attention, {.q = q, .kv = kv, .o = o, .l = l}, false);
+  const at::Tensor without = o.clone();
+  attention.dropout = {.probability = 0.5, .seed = 3, .site = 2};
+  aten::attend_blocks(attention, {.q = q, .kv = kv, .o = o, .l = l}, false);
+  EXPECT_GT(off(o, without), 0.1);
+  const at::Tensor expected = at::empty_like(q);
+  ops::attend_blocks(attention, {.q = q, .kv = kv, .o = expected, .l = l}, false);
+  EXPECT_LE(off(o, expected), tolerance(at::kBFloat16));
 }
 
 // -inf before, after and on both sides of a merge.
@@ -1098,7 +1171,7 @@ std::map<std::string, int> waits_of(
 // Vocabularies of one, two and five tiles, and ever more tiles of tokens in each.
 TEST(AtenWaits, NothingIsWaitedFor) {
   TextShape gpt2 = test::model_of(R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 6, "n_head": 2,
-      "n_inner": 7, "vocab_size": 31, "n_positions": 300, "attn_pdrop": 0})");  // with dropout
+      "n_inner": 7, "vocab_size": 31, "n_positions": 300})");  // with dropout
   TextShape llama = test::llama({});
   for (TextShape model : {llama, gpt2}) {
     for (const int ranks : {1, 2}) {

@@ -509,6 +509,38 @@ TEST_F(Equality, TheCountedPeakIsABudgetThatSuffices) {
   }
 }
 
+// Of attention dropout nothing is held, but a tile where probabilities are kept.
+TEST_F(Equality, DropoutOfProbabilitiesIsCounted) {
+  const TextShape without = test::llama({.heads = 6, .kv_heads = 6, .ffn = 3, .vocab = 7});
+  TextShape with = without;
+  with.attention_dropout = 0.3;
+  const std::vector<std::int64_t> lengths = {150, 3};
+  const auto documents = test::random_documents(lengths, with.vocab, 7);
+  const Weights weights = test::random_weights(with, 11);
+  for (const int p : {1, 2, 3}) {
+    for (const auto& [attention, mlp] : test::pure_strategies()) {
+      SCOPED_TRACE(std::string(attention) + " on " + std::to_string(p));
+      const Plan plan = uniform_plan(
+          with,
+          lengths,
+          p,
+          std::vector<LayerChoice>(
+              static_cast<std::size_t>(with.layers),
+              layer(attention, mlp, Recompute::attention_output)));
+      test::expect_peak_is_a_budget(with, plan, documents, weights);
+      if (attention == "ColossalZ") {
+        continue;
+      }
+      for (int r = 0; r < p; ++r) {
+        const auto peak = [&](const TextShape& model) {
+          return predicted_report(plan, model, r, precision_of(Dtype::bfloat16)).peak_bytes;
+        };
+        EXPECT_EQ(peak(with), peak(without)) << "rank " << r;
+      }
+    }
+  }
+}
+
 // What ranks send and hold follows from the tiles of the plan, whatever their sizes.
 TEST_F(Equality, TilesOfAPlanAreCounted) {
   const Case c = cases().front();

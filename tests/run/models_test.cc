@@ -124,9 +124,18 @@ std::vector<Case> cases() {
     c.name += "_dropout";
     c.model.embedding_dropout = 0.15;
     c.model.residual_dropout = 0.3;
+    c.model.attention_dropout = 0.25;
     if (c.name == "distilbert_dropout") {
       c.model.attention_output_dropout = 0;
     }
+    all.push_back(c);
+  }
+  // Of attention alone: grouped heads, windows and caps.
+  for (const char* name : {"qwen2_yarn", "mistral_window", "gemma2"}) {
+    Case c = *std::find_if(
+        all.begin(), all.end(), [&](const Case& other) { return other.name == name; });
+    c.name += "_dropout";
+    c.model.attention_dropout = 0.4;
     all.push_back(c);
   }
   return all;

@@ -57,6 +57,7 @@ TEST(Resume, RefusesWhatWouldBeAnotherRun) {
   for (const std::string setting :
        {"model.seed=2",
         "model.dropout=0.5",
+        "model.attention_dropout=0.5",
         "data.min_tokens=3",
         "data.max_tokens=30",
         "data.too_long=skip",

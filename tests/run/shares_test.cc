@@ -35,7 +35,7 @@ Case bidirectional() {
          "max_position_embeddings": 17})"),
       {1, 9, 2, 17, 3}};
   c.model.embedding_dropout = 0.15;
-  c.model.attention_dropout = 0;
+  c.model.attention_dropout = 0.2;
   c.model.residual_dropout = 0.3;
   return c;
 }

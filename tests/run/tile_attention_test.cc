@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/PhiloxRNGEngine.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -48,6 +49,31 @@ struct Results {
   at::Tensor o, l, grad_q, grad_k, grad_v;  // of the block's rows, float64
 };
 
+// [heads, queries, keys] What dropout multiplies probabilities by; by the generator of torch.
+at::Tensor kept_of(const Attention& a) {
+  const at::Tensor kept =
+      at::ones({a.heads, a.block.queries.size(), a.block.keys.size()}, at::kDouble);
+  auto* number = kept.mutable_data_ptr<double>();
+  const kernels::AttentionDropout& dropout = a.dropout;
+  for (std::int64_t h = 0; h < kept.size(0) && dropout.drops(); ++h) {
+    for (std::int64_t q = 0; q < kept.size(1); ++q) {
+      for (std::int64_t k = 0; k < kept.size(2); ++k) {
+        const std::int64_t key = dropout.key + k;
+        at::Philox4_32 draw(
+            dropout.drawn.seed,
+            static_cast<std::uint64_t>(dropout.token + q + ((dropout.head + h + 1) << 48)),
+            static_cast<std::uint64_t>(key / 4) + (std::uint64_t{dropout.drawn.site} << 32));
+        for (std::int64_t before = 0; before < key % 4; ++before) {
+          draw(10);
+        }
+        const double p = dropout.drawn.probability;
+        *number++ = draw(10) < p * 4294967296.0 ? 0.0 : 1 / (1 - p);
+      }
+    }
+  }
+  return kept;
+}
+
 // Everything written out.  `read`: the result that the backward pass finds, if it was rounded.
 Results expected(const Inputs& in, const at::Tensor& read = {}) {
   const Attention& a = in.attention;
@@ -76,8 +102,9 @@ Results expected(const Inputs& in, const at::Tensor& read = {}) {
   s.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
   const at::Tensor l = at::logsumexp(s, {2});
   const at::Tensor p = (s - l.unsqueeze(2)).exp().nan_to_num(0.0);  // rows that see nothing
-  const at::Tensor o = at::matmul(p, v);
-  const at::Tensor dp = at::matmul(g, v.t());
+  const at::Tensor kept = kept_of(a);
+  const at::Tensor o = at::matmul(p * kept, v);
+  const at::Tensor dp = at::matmul(g, v.t()) * kept;
   const at::Tensor found =
       read.defined() ? read.unflatten(1, {a.heads, a.head_dim}).transpose(0, 1) : o;
   const at::Tensor ds = p * (dp - (g * found).sum(2, true)) * slope * a.scale;
@@ -87,7 +114,7 @@ Results expected(const Inputs& in, const at::Tensor& read = {}) {
       l.t(),
       merged(at::matmul(ds, k)),
       at::matmul(ds.transpose(1, 2), q).sum(0),
-      at::matmul(p.transpose(1, 2), g).sum(0)};
+      at::matmul((p * kept).transpose(1, 2), g).sum(0)};
 }
 
 // What the kernel makes of it, the keys taken in `pieces` blocks that are merged.
@@ -120,6 +147,7 @@ Results computed(const Inputs& in, at::ScalarType type, int pieces = 1) {
       const Interval keys{n * i / pieces, n * (i + 1) / pieces};
       piece.block.keys = {block.keys.begin + keys.begin, block.keys.begin + keys.end};
       piece.block.diagonal = block.diagonal - keys.begin;
+      piece.dropout = a.dropout.from(0, 0, keys.begin);
       if (!keys.empty()) {
         body(piece, keys.begin > 0);
       }
@@ -213,6 +241,36 @@ TEST(TileAttention, WindowsAndCaps) {
   }
 }
 
+kernels::AttentionDropout dropout_from(
+    double probability, std::int64_t token, std::int64_t head, std::int64_t key) {
+  return {
+      .drawn = {.probability = probability, .seed = 0xFEDCBA9876543210, .site = 6},
+      .token = token,
+      .head = head,
+      .key = key};
+}
+
+// Over several tiles, from keys that do not begin a draw, of a width that lanes are for without it;
+// with a window and a cap.
+TEST(TileAttention, DropsProbabilities) {
+  for (const double probability : {0.1, 0.5}) {
+    for (const std::int64_t D : {5, 16}) {
+      for (const bool causal : {true, false}) {
+        Inputs in(whole(130), 2, D, causal);
+        in.attention.dropout = dropout_from(probability, 1000, 3, 0);
+        expect_all_types(in, "dropout");
+        Inputs corner({{5, 150}, {9, 130}, 150, causal ? 100 : 0}, 2, D, causal);
+        corner.attention.cap = 2.5;
+        corner.attention.dropout = dropout_from(probability, (std::int64_t{1} << 40) + 3, 0, 7);
+        expect_all_types(corner, "dropout, a window and a cap");
+      }
+    }
+  }
+  Inputs longer(whole(600), 1, 6, true);
+  longer.attention.dropout = dropout_from(0.2, 0, 95, 0);
+  expect_all_types(longer, "dropout in high tiles");
+}
+
 // Any block, cut into any number of key blocks merged one after the other.
 RC_GTEST_PROP(TileAttention, MergedKeyBlocksAreTheWhole, ()) {
   const auto small = [](int least, int most) { return *rc::gen::inRange<int>(least, most + 1); };
@@ -228,6 +286,7 @@ RC_GTEST_PROP(TileAttention, MergedKeyBlocksAreTheWhole, ()) {
       small(1, 9),
       causal);
   in.attention.cap = small(0, 1) * 3.0;
+  in.attention.dropout = dropout_from(small(0, 1) * 0.3, small(0, 9), small(0, 2), small(0, 9));
   const Results want = expected(in);
   expect_near(computed(in, at::kDouble, small(1, 5)), want, 1e-12, "float64");
   expect_near(computed(in, at::kFloat, small(1, 5)), want, 2e-5, "float32");

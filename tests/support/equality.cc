@@ -114,13 +114,16 @@ constexpr double kMostRoundings = 25;
 }  // namespace
 
 std::vector<Case> cases() {
+  TextShape dropped = llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
+  dropped.attention_dropout = 0.3;
   return {
       {"gqa", llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31}), {1, 9, 2, 17, 3}},
       {"mqa_tied",
        llama({.heads = 5, .kv_heads = 1, .ffn = 11, .vocab = 29, .tied = true}),
        {3, 1, 8, 2}},
       {"mha", llama({.heads = 4, .kv_heads = 4, .ffn = 16, .vocab = 32}), {12, 1, 5}},
-      {"few_heads", llama({.heads = 2, .kv_heads = 2, .ffn = 3, .vocab = 7}), {1, 2, 6}}};
+      {"few_heads", llama({.heads = 2, .kv_heads = 2, .ffn = 3, .vocab = 7}), {1, 2, 6}},
+      {"dropped", dropped, {1, 9, 2, 17, 3}}};
 }
 
 const reference::Answer& reference_answer(const Case& c) {

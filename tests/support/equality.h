@@ -24,7 +24,8 @@ struct Case {
   bool labels = false;  // those of a causal model are not its tokens; a masked LM always has some
 };
 
-// Sizes that 2, 3 and 4 do not divide; documents of 1, 2 and 3 tokens.
+// Sizes that 2, 3 and 4 do not divide; documents of 1, 2 and 3 tokens; the last has attention
+// dropout.
 std::vector<Case> cases();
 
 // The reference's answer, computed once for each name.  The model's dropout is on, if it has any.

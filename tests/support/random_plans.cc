@@ -419,12 +419,12 @@ std::vector<Case> group_cases() {
        {30, 2, 1, 6}},
       {"gpt2",
        model_of(R"({"model_type": "gpt2", "n_layer": 3, "n_embd": 15, "n_head": 5,
-         "n_inner": 13, "vocab_size": 31, "n_positions": 17, "attn_pdrop": 0})"),
+         "n_inner": 13, "vocab_size": 31, "n_positions": 17})"),
        {17, 1, 3, 8, 1, 11, 2}},
       {"bert",
        model_of(R"({"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 14,
          "num_attention_heads": 7, "intermediate_size": 13, "vocab_size": 31,
-         "max_position_embeddings": 17, "attention_probs_dropout_prob": 0})"),
+         "max_position_embeddings": 17})"),
        {4, 16, 1, 7, 2, 13, 5, 3, 9}}};
 }
 

@@ -19,7 +19,7 @@ struct RunConfig {
     bool random_weights = false;    // even of a folder, which else has to have weights
     std::uint64_t seed = 1;         // of random weights, and of dropout
     double dropout = -1;            // residual and embedding dropout; negative: the model's own
-    double attention_dropout = -1;  // negative: the model's own; only 0 can be trained
+    double attention_dropout = -1;  // negative: the model's own
   } model;
   struct Lora {  // adapters beside frozen weights (lora.h), by the names of PEFT's LoraConfig
     std::int64_t r = 0;  // 0: none, all weights are trained; or those of `path`

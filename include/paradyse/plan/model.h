@@ -49,6 +49,7 @@ struct PartShape {
   double score_scale = 0;   // attention: of q k; 0: 1 / sqrt(D)
   double score_cap = 0;     // attention: a score s becomes cap tanh(s / cap); 0: it stays
   double logit_cap = 0;     // head: so does a logit
+  double attention_dropout = 0;      // attention: in training, of its probabilities
   double embedding_scale = 1;        // embedding: of the rows that are looked up
   std::string with = {};             // the stream of a branch, which it adds, too; "": none
   double dropout = 0;                // in training: of what it adds to its stream, or makes of it
@@ -137,7 +138,6 @@ struct LengthLimit {
 struct ModelLimits {
   LengthLimit longest = {};            // of a document
   std::int64_t trained_positions = 0;  // max_position_embeddings, which may be gone beyond
-  double attention_dropout = 0;        // asked for, but no attention kernel has it
   bool gpus = true;                    // false: it runs on CPUs alone
 };
 
@@ -219,16 +219,18 @@ struct Model {
 Model model_from_config(
     const std::string& json, const std::string& source, std::vector<std::string>* notes = nullptr);
 
-// The same model, computed in other tiles; with other dropout of residuals and embeddings; without
-// any; of so many layers.  Of several stacks each keeps its share of them, and at least one layer,
-// so that a model of two has two or more; of none without a family std::invalid_argument.
+// The same model, computed in other tiles; with other dropout of residuals and embeddings, or of
+// attention's probabilities; without any; of so many layers.  Of several stacks each keeps its
+// share of them, and at least one layer, so that a model of two has two or more; of none without a
+// family std::invalid_argument.
 Model with_tiles(const Model& model, Tiles tiles);
 Model with_dropout(const Model& model, double probability);
+Model with_attention_dropout(const Model& model, double probability);
 Model without_dropout(const Model& model);
 Model with_layers(const Model& model, std::int64_t layers);
 
-// Throws std::invalid_argument for a model with attention dropout, which the attention kernels do
-// not have; the message says how to train without it.
+// Throws std::invalid_argument for a model whose adapters have dropout, which is not implemented;
+// the message says how to train without it.
 void expect_trainable(const Model& model);
 
 // Elements of all parameters that `rank` of a domain stores, tied ones once.

@@ -38,7 +38,8 @@ enum class OpKind {
   rope,     // (qkv) -> qkv with rotated queries and keys
   redistribute,     // (x) -> x placed otherwise
   attention,        // (qkv) or (q, kv), and bias -> o, l: softmax attention in each document, or
-                    // along each line (attention_blocks); l = log-sum-exp
+                    // along each line (attention_blocks); l = log-sum-exp; with `probability` P
+                    // has dropout
   ring_attention,   // (q, kv) -> o, l: the same, keys and values going round a ring of ranks
   score_attention,  // (q, kv) -> o, p: keys, then values going round; p = all probabilities
   swiglu,           // (gate | up) -> silu(gate) * up, or gelu(gate) * up of a GeGLU
@@ -140,7 +141,8 @@ struct Op {
   std::string along = {};
   double scale = 1;        // outer_product: of the sum; bias: of its vectors; mask_pairs: what is
                            // added to numbers of sequences
-  double probability = 0;  // dropout: of an element to become zero
+  double probability = 0;  // dropout: of an element to become zero; attention ops: of one of their
+                           // probabilities
   // adaptive ops: the columns of c that they read; batch_input: of what the batch brings (none:
   // all)
   Interval condition = {};
@@ -218,6 +220,9 @@ struct AttentionBlock {
   // Causal: of these its last `window`, j > i + diagonal - window, where some query does not see
   // all; 0: all.
   std::int64_t window = 0;
+  // Of documents: the first query and the first key, counted from the first packed token.
+  std::int64_t query_token = 0;
+  std::int64_t key_token = 0;
 
   // Pairs of a query and a key that it sees.
   [[nodiscard]] std::int64_t pairs(bool causal) const;

@@ -209,6 +209,8 @@ class Writer {
   void read_vectors(Op& op, Role role) const;
   // Of an op that reads the part's mask, where it has one.
   void set_mask(Op& op) const;
+  // In training, where the part says so.
+  void drop_probabilities(Op& attention) const;
   ValueId value(const std::string& name, Layout layout, Element element = Element::activation);
   Op& op(OpKind kind, std::vector<ValueId> in, std::vector<ValueId> out);
   // Of the stack, from where it is stored, the elements that each rank of the domain wants.

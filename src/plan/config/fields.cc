@@ -103,8 +103,8 @@ std::vector<Field> fields(RunConfig& c) {
        .range = own_or_share,
        .known_by = KnownBy::documents},
       {.key = "model.attention_dropout",
-       .help = "Attention dropout, which is not implemented: only 0 can be trained. A negative "
-               "value takes the rate from the model's configuration.",
+       .help = "Dropout of attention probabilities. A negative value takes the rate from the "
+               "model's configuration.",
        .value = &c.model.attention_dropout,
        .range = own_or_share,
        .known_by = KnownBy::documents},

@@ -67,9 +67,17 @@ Model with_dropout(const Model& model, double probability) {
   return with_parts(model, [&](Part& part) { part.shape.dropout = probability; });
 }
 
+Model with_attention_dropout(const Model& model, double probability) {
+  return with_parts(model, [&](Part& part) {
+    if (part.kind == "attention") {
+      part.shape.attention_dropout = probability;
+    }
+  });
+}
+
 Model without_dropout(const Model& model) {
-  Model other = with_dropout(model, 0);
-  other.limits.attention_dropout = 0;
+  Model other =
+      with_parts(model, [](Part& part) { part.shape.dropout = part.shape.attention_dropout = 0; });
   if (other.lora) {
     other.lora->dropout = 0;
   }
@@ -77,29 +85,22 @@ Model without_dropout(const Model& model) {
 }
 
 Model with_layers(const Model& model, std::int64_t layers) {
-  std::map<std::string, double> dropout;
+  std::map<std::string, const PartShape*> shapes;
   for (const ModelPart& one : model.parts) {
-    dropout.emplace(one.part->name, one.part->shape.dropout);
+    shapes.emplace(one.part->name, &one.part->shape);
   }
   Model other = model.of_layers ? model.of_layers(layers) : repeated(model, layers);
   other.limits = model.limits;
   return with_parts(std::move(other), [&](Part& part) {
     part.shape.tiles = model.tiles();
-    if (const auto known = dropout.find(part.name); known != dropout.end()) {
-      part.shape.dropout = known->second;
+    if (const auto known = shapes.find(part.name); known != shapes.end()) {
+      part.shape.dropout = known->second->dropout;
+      part.shape.attention_dropout = known->second->attention_dropout;
     }
   });
 }
 
 void expect_trainable(const Model& model) {
-  if (model.limits.attention_dropout > 0) {
-    throw std::invalid_argument(
-        "the model asks for attention dropout " +
-        nlohmann::json(model.limits.attention_dropout).dump() +
-        ", which the attention kernels do not have: train without it by model.attention_dropout = "
-        "0 in a run's configuration (or --set model.attention_dropout=0), or by grad "
-        "--attention-dropout 0");
-  }
   if (model.lora && model.lora->dropout > 0) {
     throw std::invalid_argument(
         "the adapters ask for lora_dropout " + nlohmann::json(model.lora->dropout).dump() +

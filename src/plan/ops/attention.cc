@@ -6,6 +6,11 @@
 // Gemma 2 (Gemma Team 2024) caps scores first, cap tanh(S / cap), and divides q k by another root;
 // causal queries may see a window of keys alone (Beltagy et al. 2020).
 //
+// In training P may have dropout, o = (P m / (1 - p)) v with m 0 with probability p and else 1; l
+// is that of all scores.  m is a function of seed, site, the query's token, head and the key's
+// position, so tiles of it are drawn where they are needed, in the adjoint again: dP = (do v^T) m /
+// (1 - p), and do o is still the sum of P dP.
+//
 // For each of the rank's heads, queries and keys of one document: q [Tq, D], k and v [Tk, D], o
 // like q.  Columns of qkv: query heads | key heads | value heads.  l is kept instead of P, which
 // the adjoint makes again from it.  The bias [Tq Tk, heads], in the order of a line's queries, then

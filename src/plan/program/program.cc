@@ -144,7 +144,9 @@ std::vector<AttentionBlock> attention_blocks(
             {.queries = {q.row, q.row + q.tokens.size()},
              .keys = {row + begin, row + end},
              .diagonal = q.tokens.begin - begin,
-             .window = all ? 0 : window});
+             .window = all ? 0 : window,
+             .query_token = q.tokens.begin,
+             .key_token = begin});
       }
     }
   }

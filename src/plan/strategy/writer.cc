@@ -431,6 +431,21 @@ ValueId Writer::mask_rows(ValueId y) {
   return out;
 }
 
+void Writer::drop_probabilities(Op& attention) const {
+  const double probability = part_->shape.attention_dropout;
+  if (!training_ || probability == 0) {
+    return;
+  }
+  const std::vector<Dim>& dims = layout(attention.in.front()).dims;
+  if (dims.size() != 2 || dims.front().name != "tokens") {
+    throw std::invalid_argument(
+        program_.part +
+        ": attention dropout is implemented for attention in documents of tokens alone: set "
+        "attention_dropout to 0");
+  }
+  attention.probability = probability;
+}
+
 ValueId Writer::dropout(ValueId y, double probability) {
   if (!training_ || probability == 0) {
     return y;
@@ -594,7 +609,9 @@ ValueId Writer::score_attention(ValueId q, ValueId kv, std::vector<Heads> heads)
   const ValueId o = value("o", Layout(layout(q)));
   const ValueId p = value(
       "p", score_layout(program_.documents, heads.front().query.size(), program_.shape.window));
-  op(OpKind::score_attention, {q, kv}, {o, p}).heads = std::move(heads);
+  Op& attention = op(OpKind::score_attention, {q, kv}, {o, p});
+  attention.heads = std::move(heads);
+  drop_probabilities(attention);
   return o;
 }
 
@@ -612,6 +629,7 @@ ValueId Writer::attend(OpKind kind, std::vector<ValueId> in, std::vector<Heads> 
   Op& attention = op(kind, std::move(in), {o, l});
   attention.heads = std::move(heads);
   set_mask(attention);
+  drop_probabilities(attention);
   if (program_.shape.score_cap > 0 && (!program_.shape.pair.empty() || !attention.mask.empty())) {
     throw std::invalid_argument(
         program_.part +

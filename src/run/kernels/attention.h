@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include <ATen/ATen.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/program.h"
+#include "src/run/kernels/dropout.h"
 
 namespace paradyse::ops {
 
@@ -25,6 +28,7 @@ struct Attention {
   double scale = 1;    // of q k
   bool causal = true;  // block.diagonal and block.window say which keys a query sees
   double cap = 0;  // scores s are cap tanh(s / cap); 0: as they are.  None with a bias or a mask
+  kernels::AttentionDropout dropout = {};  // of the block's first query and key
 };
 
 // What it reads (q, k, v) and makes.
@@ -70,6 +74,11 @@ struct BlockAttention {
   double cap = 0;
   bool causal = true;
   std::int64_t dense_from = 0;  // tokens; SessionOptions
+  kernels::Dropout dropout = {};
+  std::int64_t first_head = 0;  // of the rank's query heads, among the model's
+  // [packed token] With dropout: its index in the global batch, and its position in its document.
+  std::span<const std::int64_t> tokens = {};
+  std::span<const std::int64_t> positions = {};
   // Such a list as int32 on the device, where it is sent once; none: each call sends its own.
   std::function<at::Tensor(const std::vector<std::int64_t>& list)> on_device = {};
 
@@ -80,7 +89,19 @@ struct BlockAttention {
         .head_dim = head_dim,
         .scale = scale,
         .causal = causal,
-        .cap = cap};
+        .cap = cap,
+        .dropout = dropout_of(block, run)};
+  }
+  [[nodiscard]] kernels::AttentionDropout dropout_of(
+      const AttentionBlock& block, const HeadRun& run) const {
+    if (dropout.probability == 0) {
+      return {};
+    }
+    return {
+        .drawn = dropout,
+        .token = tokens[idx(block.query_token)],
+        .head = first_head + run.queries.begin,
+        .key = positions[idx(block.key_token)]};
   }
 };
 

@@ -17,6 +17,7 @@
 
 #include "paradyse/plan/detail/transfer.h"
 #include "src/run/kernels/attention.h"
+#include "src/run/kernels/dropout.h"
 
 namespace paradyse {
 namespace kernels {
@@ -39,15 +40,6 @@ struct RmsNorm {
 
   RmsNorm(double epsilon, double added = 0)  // NOLINT(google-explicit-constructor)
       : eps(epsilon), offset(added) {}
-};
-
-// Which elements become zero: a function of the seed, the place in the model, the token's index in
-// the global batch and the column; by Philox4x32-10 (Salmon et al. 2011), counter {column / 4,
-// site, token (two words)}, four columns a draw.
-struct Dropout {
-  double probability = 0;
-  std::uint64_t seed = 0;
-  std::uint32_t site = 0;
 };
 
 struct Rotation {
@@ -208,6 +200,11 @@ struct Kernels {
       const ops::AttentionMatrices& in,
       const ops::AttentionMatrices& gradients,
       bool fresh);
+
+  // to [queries, keys] = from / (1 - probability), or 0: of a tile of probabilities, or of their
+  // gradient.  Rows contiguous; `from` is of `to`'s type, or of that of its sums, or `to` itself.
+  void (*drop_probabilities)(
+      const kernels::AttentionDropout&, const at::Tensor& from, const at::Tensor& to);
 
   // Scores become probabilities, in place.
   void (*softmax)(const at::Tensor& scores, const kernels::ScoreRows&);

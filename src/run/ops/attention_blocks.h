@@ -41,6 +41,13 @@ inline BlockAttention over_blocks(
       .cap = program.shape.score_cap,
       .causal = program.documents.causal,
       .dense_from = frame.rank->attention_dense_from,
+      .dropout =
+          {.probability = op.probability,
+           .seed = frame.batch->dropout_seed,
+           .site = frame.part->site},
+      .first_head = heads.query.begin,
+      .tokens = frame.batch->all_tokens_of,
+      .positions = frame.batch->all_positions,
       .on_device = [numbers = frame.numbers](const std::vector<std::int64_t>& list) {
         return numbers->narrow(list);
       }};

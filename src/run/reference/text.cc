@@ -124,6 +124,30 @@ struct Pass {
     }
     return x * keep.to(x.scalar_type()) / (1 - probability);
   }
+  // Of probabilities [head, query, key]: counter {key / 4, site, token of the query with head + 1
+  // in its highest 16 bits}.
+  [[nodiscard]] at::Tensor attention_dropout(const at::Tensor& p_NTT, std::int64_t layer) const {
+    if (!dropout_seed || shape.attention_dropout == 0) {
+      return p_NTT;
+    }
+    const auto site = static_cast<std::uint64_t>(2 * (layer + 1));  // its attention's
+    at::Tensor keep = at::empty(p_NTT.sizes(), at::kDouble);
+    for (std::int64_t n = 0; n < p_NTT.size(0); ++n) {
+      for (std::int64_t t = 0; t < p_NTT.size(1); ++t) {
+        for (std::int64_t j = 0; j < p_NTT.size(2); j += 4) {
+          at::Philox4_32 draw(
+              *dropout_seed,
+              static_cast<std::uint64_t>(first_token + t) +
+                  (static_cast<std::uint64_t>(n + 1) << 48),
+              static_cast<std::uint64_t>(j / 4) + (site << 32));
+          for (std::int64_t k = j; k < std::min(j + 4, p_NTT.size(2)); ++k) {
+            keep[n][t][k] = draw(10) < shape.attention_dropout * 4294967296.0 ? 0.0 : 1.0;
+          }
+        }
+      }
+    }
+    return p_NTT * keep.to(p_NTT.scalar_type()) / (1 - shape.attention_dropout);
+  }
 };
 
 // Cosine and sine of position x frequency, computed in float64, then rounded once.
@@ -281,7 +305,8 @@ at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, std::int64_t laye
         at::ones({tokens, tokens}, x_TH.options().dtype(at::kBool).requires_grad(false)).triu(1);
     score_NTT = score_NTT.masked_fill(future_TT, -std::numeric_limits<double>::infinity());
   }
-  const auto y_NTD = at::matmul(at::softmax(score_NTT, -1), v_NTD);
+  const at::Tensor p_NTT = pass.attention_dropout(at::softmax(score_NTT, -1), layer);
+  const auto y_NTD = at::matmul(p_NTT, v_NTD);
   const auto y_TQ = y_NTD.transpose(0, 1).reshape({tokens, shape.heads * shape.head_dim});
   return pass.linear(y_TQ, prefix + names.o);
 }

@@ -143,7 +143,7 @@ ModelFolder model_at(const RunConfig& config, bool of_a_run) {
     model = with_dropout(model, config.model.dropout);
   }
   if (config.model.attention_dropout >= 0) {
-    model.limits.attention_dropout = config.model.attention_dropout;
+    model = with_attention_dropout(model, config.model.attention_dropout);
   }
   model =
       with_tiles(model, tiles_for(device_named(config.parallel.device), model, config.train.dtype));

@@ -426,6 +426,7 @@ TextShape text_shape(const Model& model) {
     shape.attention_output_dropout = after_attention;
   }
   shape.embedding_dropout = model.parts.front().part->shape.dropout;
+  shape.attention_dropout = model.part("attention")->shape.attention_dropout;
   return shape;
 }
 

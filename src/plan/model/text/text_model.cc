@@ -266,10 +266,7 @@ Model text_model(const TextShape& shape) {
       .causal = shape.causal,
       .masked_lm = shape.masked_lm,
       .initializer_range = shape.initializer_range,
-      .limits =
-          {.longest = length_limit(shape),
-           .trained_positions = shape.max_positions,
-           .attention_dropout = shape.attention_dropout},
+      .limits = {.longest = length_limit(shape), .trained_positions = shape.max_positions},
       .of_layers = [shape](std::int64_t layers) {
         TextShape other = shape;
         other.layers = layers;
@@ -293,6 +290,7 @@ Model text_model(const TextShape& shape) {
   Part attention = part("attention", attention_weights);
   attention.along = "tokens";
   attention.shape.dropout = shape.attention_output_dropout.value_or(shape.residual_dropout);
+  attention.shape.attention_dropout = shape.attention_dropout;
   Part mlp = part("mlp", mlp_weights);
   if (shape.parallel) {  // both read x; what attention adds has a stream of its own until then
     model.streams.push_back(model.streams.front());

@@ -68,11 +68,12 @@ struct TextShape {
   double logit_cap = 0;          // final_logit_softcapping; 0: none
   std::int64_t padding_id = -1;  // its embedding gets no gradient from being looked up; -1: none
 
-  // Dropout in training: of the embeddings, and of what is added to the residual stream.
+  // Dropout in training: of the embeddings, of what is added to the residual stream, and of
+  // attention's probabilities.
   double embedding_dropout = 0.0;
   double residual_dropout = 0.0;
   std::optional<double> attention_output_dropout = {};  // of what attention adds, where it differs
-  double attention_dropout = 0.0;  // not implemented: training refuses it (expect_trainable)
+  double attention_dropout = 0.0;
 
   [[nodiscard]] bool gated() const { return is_gated(activation); }
   // The window of a layer's attention; 0: it sees all.

@@ -66,9 +66,8 @@ Program build_metp(const Task& task) {
     };
     const WeightRows out = rows("o", "o", mine.query);
     const ValueId stack = w.gather({rows("q", "q", mine.query), rows("k", "v", mine.key), out});
-    const Heads heads{.query = {0, k * share}, .key = {0, k}};
     const auto [q, kv] = w.q_and_kv(xn, stack, mine);
-    const ValueId o = w.ring_attention(q, kv, std::vector<Heads>(idx(p), heads));
+    const ValueId o = w.ring_attention(q, kv, std::vector<Heads>(idx(p), mine));
     y = w.linear_transposed(o, stack, w.terms(stack, out), w.layout(w.input()), y);
   }
   return w.residual(y);

@@ -93,7 +93,8 @@ void for_queries(const Attention& attention, Body body) {
   const std::int64_t keys = attention.block.keys.size();
   for (std::int64_t i = 0; i < queries; i += height) {
     const Interval mine{i, std::min(i + height, queries)};
-    const auto& [of_queries, of_keys, diagonal, window] = attention.block;
+    const std::int64_t diagonal = attention.block.diagonal;
+    const std::int64_t window = attention.block.window;
     const std::int64_t end =
         attention.causal ? std::clamp<std::int64_t>(mine.end + diagonal, 0, keys) : keys;
     const std::int64_t first = attention.causal && window > 0 ? i + diagonal + 1 - window : 0;
@@ -117,7 +118,8 @@ at::Tensor pairs(
 // Where a query of the tile does not see a key; undefined where all see all.
 at::Tensor hidden(
     const Attention& attention, Interval queries, Interval keys, const at::Tensor& like) {
-  const auto& [of_queries, of_keys, diagonal, window] = attention.block;
+  const std::int64_t diagonal = attention.block.diagonal;
+  const std::int64_t window = attention.block.window;
   const bool windowed = window > 0 && keys.begin <= queries.end - 1 + diagonal - window;
   if (!attention.causal || (keys.end - 1 <= queries.begin + diagonal && !windowed)) {
     return {};
@@ -127,6 +129,13 @@ at::Tensor hidden(
   const at::Tensor j = at::arange(keys.begin, keys.end, options).unsqueeze(0);
   const at::Tensor later = j > i + diagonal;
   return windowed ? later.logical_or_(j <= i + (diagonal - window)) : later;
+}
+
+// Of a tile, in place.
+void drop(const kernels::AttentionDropout& dropout, const at::Tensor& tile) {
+  if (dropout.drops()) {
+    drop_probabilities(dropout, tile, tile);
+  }
 }
 
 Interval inside(Interval rows, Interval of) { return {of.begin + rows.begin, of.begin + rows.end}; }
@@ -196,6 +205,7 @@ void attend(const Attention& attention, const AttentionTensors& tensors, bool me
         total.copy_(total * factor + p.sum(1));
         maximum.copy_(highest);
         o_rows.mul_(factor.unsqueeze(1));
+        drop(attention.dropout.from(queries.begin, head, keys.begin), p);
         scaled_product(1, tile.rounded(n, keys.size()), part(v, key_rows, 0, D), 1, o_rows);
       }
       l_rows.copy_((maximum + total.log2()) * kLn2);
@@ -258,6 +268,9 @@ void attend_adjoint(
         if (later.defined()) {
           p.masked_fill_(later, 0);
         }
+        const kernels::AttentionDropout dropout =
+            attention.dropout.from(queries.begin, head, keys.begin);
+        drop(dropout, d);
         d.sub_(dot.unsqueeze(1)).mul_(p);
         if (slope.defined()) {
           d.mul_(slope);
@@ -269,6 +282,7 @@ void attend_adjoint(
           pairs(grad_bias, head, attention.block.keys.size(), queries, keys).add_(d);
         }
         const at::Tensor d_factor = d_tile.rounded(n, keys.size());
+        drop(dropout, p);
         scaled_product(1, p_tile.rounded(n, keys.size()).t(), g_rows, 1, grad_v_sums.rows(keys));
         scaled_product(attention.scale, d_factor, k_rows, 1, grad_q_sums.rows(queries));
         scaled_product(attention.scale, d_factor.t(), q_rows, 1, grad_k_sums.rows(keys));
@@ -805,7 +819,7 @@ std::vector<FlashRuns> flash_runs(const BlockAttention& attention) {
 std::vector<Pack> packs_of(const BlockAttention& attention, const AttentionMatrices& in) {
   const AttentionKernels allowed = attention_kernels();
   if (!allowed.flash || in.bias.defined() || in.mask.defined() || attention.cap > 0 ||
-      !flash_takes(in.q, attention.head_dim)) {
+      attention.dropout.probability > 0 || !flash_takes(in.q, attention.head_dim)) {
     std::vector<Pack> all;
     std::int64_t begun = 0;  // queries before this one have had a block
     for (const AttentionBlock& block : attention.blocks) {

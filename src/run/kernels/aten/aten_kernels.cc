@@ -122,46 +122,74 @@ void add_numbers(const at::Tensor& to, const at::Tensor& numbers) {
   to.copy_(to.to(numbers.scalar_type()) + numbers);
 }
 
-// Philox4x32-10 in 64-bit integers, whose products wrap: what is shifted down is cut to 32 bits.
+namespace {
+
+// Where elements are dropped: of rows that count as these tokens [rows, 1], columns [first, first +
+// count).  Philox4x32-10 in 64-bit integers, whose products wrap: what is shifted down is cut to 32
+// bits.
+at::Tensor dropped(
+    const kernels::Dropout& dropout,
+    const at::Tensor& tokens,
+    std::int64_t first,
+    std::int64_t count) {
+  constexpr std::int64_t kLow = 0xFFFFFFFF;
+  const auto high = [](const at::Tensor& x) {
+    return at::bitwise_and(at::bitwise_right_shift(x, 32), kLow);
+  };
+  const auto low = [](const at::Tensor& x) { return at::bitwise_and(x, kLow); };
+  const std::int64_t rows = tokens.size(0);
+  const std::int64_t draws = (first + count + 3) / 4 - first / 4;
+  const at::Tensor draw = at::arange(first / 4, first / 4 + draws, tokens.options()).unsqueeze(0);
+  std::array<at::Tensor, 4> c = {
+      draw.expand({rows, draws}),
+      at::full({rows, draws}, static_cast<std::int64_t>(dropout.site), draw.options()),
+      low(tokens).expand({rows, draws}),
+      high(tokens).expand({rows, draws})};
+  auto key0 = static_cast<std::uint32_t>(dropout.seed);
+  auto key1 = static_cast<std::uint32_t>(dropout.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const at::Tensor a = c[0] * std::int64_t{0xD2511F53};
+    const at::Tensor b = c[2] * std::int64_t{0xCD9E8D57};
+    c = {
+        at::bitwise_xor(at::bitwise_xor(high(b), c[1]), static_cast<std::int64_t>(key0)),
+        low(b),
+        at::bitwise_xor(at::bitwise_xor(high(a), c[3]), static_cast<std::int64_t>(key1)),
+        low(a)};
+    key0 += 0x9E3779B9U;
+    key1 += 0xBB67AE85U;
+  }
+  const auto threshold = static_cast<std::int64_t>(dropout.probability * 4294967296.0);
+  return at::stack({c[0], c[1], c[2], c[3]}, 2).flatten(1).narrow(1, first % 4, count) < threshold;
+}
+
+}  // namespace
+
 void dropout(
     const kernels::Dropout& dropout,
     const at::Tensor& tokens,
     const at::Tensor& from,
     const at::Tensor& to) {
   const HostScope library_memory;
-  constexpr std::int64_t kLow = 0xFFFFFFFF;
-  const auto high = [](const at::Tensor& x) {
-    return at::bitwise_and(at::bitwise_right_shift(x, 32), kLow);
-  };
-  const auto low = [](const at::Tensor& x) { return at::bitwise_and(x, kLow); };
   const std::int64_t H = from.size(1);
-  const std::int64_t draws = (H + 3) / 4;
-  const at::Tensor draw = at::arange(draws, from.options().dtype(at::kLong)).unsqueeze(0);
-  const at::Tensor token = tokens.unsqueeze(1);
-  const auto threshold = static_cast<std::int64_t>(dropout.probability * 4294967296.0);
-  for_rows(from.size(0), 8 * draws, [&](std::int64_t first, std::int64_t count) {
-    const at::Tensor mine = token.narrow(0, first, count);
-    std::array<at::Tensor, 4> c = {
-        draw.expand({count, draws}),
-        at::full({count, draws}, static_cast<std::int64_t>(dropout.site), draw.options()),
-        low(mine).expand({count, draws}),
-        high(mine).expand({count, draws})};
-    auto key0 = static_cast<std::uint32_t>(dropout.seed);
-    auto key1 = static_cast<std::uint32_t>(dropout.seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const at::Tensor a = c[0] * std::int64_t{0xD2511F53};
-      const at::Tensor b = c[2] * std::int64_t{0xCD9E8D57};
-      c = {
-          at::bitwise_xor(at::bitwise_xor(high(b), c[1]), static_cast<std::int64_t>(key0)),
-          low(b),
-          at::bitwise_xor(at::bitwise_xor(high(a), c[3]), static_cast<std::int64_t>(key1)),
-          low(a)};
-      key0 += 0x9E3779B9U;
-      key1 += 0xBB67AE85U;
-    }
-    const at::Tensor words = at::stack({c[0], c[1], c[2], c[3]}, 2).flatten(1).narrow(1, 0, H);
+  for_rows(from.size(0), 2 * H, [&](std::int64_t first, std::int64_t count) {
+    const at::Tensor mine = tokens.narrow(0, first, count).unsqueeze(1);
     at::Tensor kept = wide(from.narrow(0, first, count)) * (1 / (1 - dropout.probability));
-    to.narrow(0, first, count).copy_(kept.masked_fill_(words < threshold, 0));
+    to.narrow(0, first, count).copy_(kept.masked_fill_(dropped(dropout, mine, 0, H), 0));
+  });
+}
+
+void drop_probabilities(
+    const kernels::AttentionDropout& dropout, const at::Tensor& from, const at::Tensor& to) {
+  const HostScope library_memory;
+  const std::int64_t keys = from.size(1);
+  const double scale = 1 / (1 - dropout.drawn.probability);
+  for_rows(from.size(0), 2 * keys, [&](std::int64_t first, std::int64_t count) {
+    const auto begin = static_cast<std::int64_t>(dropout.counted(first));
+    const at::Tensor queries =
+        at::arange(begin, begin + count, from.options().dtype(at::kLong)).unsqueeze(1);
+    at::Tensor kept = wide(from.narrow(0, first, count)) * scale;
+    kept.masked_fill_(dropped(dropout.drawn, queries, dropout.key, keys), 0);
+    to.narrow(0, first, count).copy_(kept);
   });
 }
 

@@ -49,6 +49,8 @@ void add_to_rows(const at::Tensor& y, const at::Tensor& b, double scale);
 void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums, double scale);
 void add_sum_of_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& sums);
 void add_numbers(const at::Tensor& to, const at::Tensor& numbers);
+void drop_probabilities(
+    const kernels::AttentionDropout& dropout, const at::Tensor& from, const at::Tensor& to);
 void dropout(
     const kernels::Dropout& dropout,
     const at::Tensor& tokens,

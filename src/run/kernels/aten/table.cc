@@ -24,6 +24,7 @@ const Kernels& aten_kernels() {
       .scaled_product = aten::scaled_product,
       .attend = aten::attend_blocks,
       .attend_adjoint = aten::attend_blocks_adjoint,
+      .drop_probabilities = aten::drop_probabilities,
       .softmax = aten::softmax,
       .score_gradient = aten::score_gradient,
       .look_up = aten::look_up,

@@ -226,6 +226,47 @@ inline __attribute__((always_inline)) void dropout_rows(
   }
 }
 
+// A tile of probabilities; drawn from the key on that begins a draw.
+template <typename From, typename To>
+inline __attribute__((always_inline)) void drop_rows(
+    const AttentionDropout& dropout,
+    const From* from,
+    std::int64_t from_stride,
+    To* to,
+    std::int64_t to_stride,
+    std::int64_t rows,
+    std::int64_t cols) {
+  using S = Sum<To>;
+  const auto scale = static_cast<S>(1 / (1 - dropout.drawn.probability));
+  const auto threshold = static_cast<std::uint32_t>(dropout.drawn.probability * 4294967296.0);
+  const std::int64_t ahead = dropout.key % 4;  // keys of the first draw that are not the tile's
+  std::uint32_t c[4][kDraws];
+  std::uint32_t words[4 * kDraws];
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = -ahead; i < cols; i += std::int64_t{4} * kDraws) {
+      philox(
+          dropout.drawn.seed,
+          dropout.drawn.site,
+          dropout.counted(r),
+          static_cast<std::uint32_t>((dropout.key + i) / 4),
+          c);
+      for (int l = 0; l < kDraws; ++l) {
+        for (int word = 0; word < 4; ++word) {
+          words[4 * l + word] = c[word][l];
+        }
+      }
+      const std::int64_t first = std::max<std::int64_t>(i, 0);
+      const std::int64_t end = std::min<std::int64_t>(i + std::int64_t{4} * kDraws, cols);
+      const From* const p = from + r * from_stride;
+      To* const q = to + r * to_stride;
+      for (std::int64_t k = first; k < end; ++k) {
+        const S kept = static_cast<S>(wide(p[k])) * scale;
+        put(q[k], words[k - i] < threshold ? S{0} : kept);
+      }
+    }
+  }
+}
+
 // So many narrow elements at once are made numbers, and the results rounded: of loops that do one
 // of these at a time a compiler makes vectors.
 constexpr std::int64_t kStretch = 128;
@@ -753,6 +794,29 @@ PARADYSE_CLONES void dropout_call(
       });
 }
 
+PARADYSE_CLONES void drop_call(
+    const AttentionDropout& dropout,
+    at::ScalarType type,
+    bool of_sums,
+    StridedRows from,
+    void* to,
+    std::int64_t stride,
+    std::int64_t rows,
+    std::int64_t cols) {
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        auto* const left = static_cast<T*>(to);
+        if (of_sums) {
+          const auto* const p = static_cast<const Sum<T>*>(from.data);
+          drop_rows<Sum<T>, T>(dropout, p, from.stride, left, stride, rows, cols);
+        } else {
+          const auto* const p = static_cast<const T*>(from.data);
+          drop_rows<T, T>(dropout, p, from.stride, left, stride, rows, cols);
+        }
+      });
+}
+
 PARADYSE_CLONES void rotate_call(
     at::ScalarType type,
     void* x,
@@ -1019,6 +1083,32 @@ void dropout(
       from.const_data_ptr(),
       to.mutable_data_ptr(),
       from.size(1));
+}
+
+void drop_tile(const AttentionDropout& dropout, const Scores& tile) {
+  const bool narrow = tile.narrow != nullptr;
+  drop_call(
+      dropout,
+      narrow || tile.type == at::kDouble ? tile.type : at::kFloat,
+      narrow,
+      {tile.sums, tile.cols},
+      narrow ? tile.narrow : tile.sums,
+      tile.cols,
+      tile.rows,
+      tile.cols);
+}
+
+void drop_probabilities(
+    const AttentionDropout& dropout, const at::Tensor& from, const at::Tensor& to) {
+  drop_call(
+      dropout,
+      to.scalar_type(),
+      from.scalar_type() != to.scalar_type(),
+      {from.const_data_ptr(), from.stride(0)},
+      to.mutable_data_ptr(),
+      to.stride(0),
+      to.size(0),
+      to.size(1));
 }
 
 void rotate(const at::Tensor& x, const Rotation& rotation) {

@@ -27,6 +27,8 @@ void add_sum_of_products(const at::Tensor& a, const at::Tensor& b, const at::Ten
 void add_numbers(const at::Tensor& to, const at::Tensor& numbers);
 void dropout(
     const Dropout& dropout, const at::Tensor& tokens, const at::Tensor& from, const at::Tensor& to);
+void drop_probabilities(
+    const AttentionDropout& dropout, const at::Tensor& from, const at::Tensor& to);
 void rotate(const at::Tensor& x, const Rotation& rotation);
 void swiglu(const at::Tensor& h, const at::Tensor& a);
 void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Tensor& grad_h);
@@ -58,6 +60,9 @@ void softmax_tile(
 // scores, p (d - dot), where dot is the sum of p d over all keys; of capped ones before their cap.
 void softmax_tile_adjoint(
     const Scores& p, const Scores& d, const Counted& counted, const void* log_sum, const void* dot);
+
+// Drops numbers of a tile, for a product where there is room for it rounded, else in place.
+void drop_tile(const AttentionDropout& dropout, const Scores& tile);
 
 // Rows of numbers, `stride` elements apart.
 struct StridedRows {

@@ -28,6 +28,7 @@ const Kernels& cpu_kernels() {
       .scaled_product = ops::gemm,
       .attend = ops::attend_blocks,
       .attend_adjoint = ops::attend_blocks_adjoint,
+      .drop_probabilities = kernels::drop_probabilities,
       .softmax = kernels::softmax,
       .score_gradient = kernels::score_gradient,
       .look_up = kernels::look_up,

@@ -88,6 +88,21 @@ struct Tile {
   [[nodiscard]] Rows<const T> factor(std::int64_t cols) const {
     return {(kNarrow<T> ? narrow : sums).template const_data_ptr<T>(), cols};
   }
+  // What a product takes of it, or its numbers as they are.
+  void drop(
+      const kernels::AttentionDropout& dropout, std::int64_t height, std::int64_t cols) const {
+    if (dropout.drops()) {
+      kernels::drop_tile(dropout, scores(height, cols));
+    }
+  }
+  void drop_sums(
+      const kernels::AttentionDropout& dropout, std::int64_t height, std::int64_t cols) const {
+    if (dropout.drops()) {
+      kernels::Scores wide = scores(height, cols);
+      wide.narrow = nullptr;
+      kernels::drop_tile(dropout, wide);
+    }
+  }
   [[nodiscard]] kernels::Scores scores(std::int64_t height, std::int64_t cols) const {
     return {
         .type = kType<T>,
@@ -201,13 +216,14 @@ constexpr std::int64_t floats_in(std::int64_t bytes) {
   return bytes / static_cast<std::int64_t>(sizeof(float));
 }
 
-// Heads of a width that lanes are for, without a bias, a mask, a window or a cap; where tiles have
-// AMX, it is as fast as lanes from sums of 64 terms on (docs/results/performance.md).
+// Heads of a width that lanes are for, without a bias, a mask, a window, a cap or dropout; where
+// tiles have AMX, it is as fast as lanes from sums of 64 terms on (docs/results/performance.md).
 template <typename T>
 bool in_lanes(const Attention& attention, const AttentionTensors& tensors, kernels::LanePass pass) {
   const std::int64_t D = attention.head_dim;
   return !tensors.bias.matrix.defined() && !tensors.mask.matrix.defined() &&
-         attention.block.window == 0 && attention.cap == 0 && kernels::lanes_for(D) > 0 &&
+         attention.block.window == 0 && attention.cap == 0 && !attention.dropout.drops() &&
+         kernels::lanes_for(D) > 0 &&
          !(std::is_same_v<T, at::BFloat16> && D >= 64 && bfloat16_products_have_amx()) &&
          kernels::has_lane_room<T>(
              pass,
@@ -342,6 +358,7 @@ void attend_of(const Attention& attention, const AttentionTensors& tensors, bool
           });
           of_keys.add_to(n, keys, tile.data());
           kernels::softmax_tile(tile.scores(n, m), counted, maximum, sum, factor);
+          tile.drop(attention.dropout.from(queries.begin, head, keys.begin), n, m);
           const bool first = first_keys && !merge;
           if (!first) {
             kernels::scale_rows(kType<S>, o_tile.data, o_tile.stride, n, D, factor);
@@ -422,7 +439,11 @@ void attend_adjoint_of(
           });
           of_keys.add_to(n, keys, p.data());
           gemm<T>(n, m, D, 1, g_tile, v_tile.t(), 0, {d.data(), m});
+          const kernels::AttentionDropout dropout =
+              attention.dropout.from(queries.begin, head, keys.begin);
+          d.drop_sums(dropout, n, m);
           kernels::softmax_tile_adjoint(p.scores(n, m), d.scores(n, m), counted, log_sum, dot);
+          p.drop(dropout, n, m);
           grad_bias_pairs.each(
               queries, keys, d.data(), [](S& pair, const S& score) { pair += score; });
           gemm<T>(m, D, n, 1, p.factor(m).t(), g_tile, 1, grad_v_sums.sums().from(keys.begin));

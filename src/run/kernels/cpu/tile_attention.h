@@ -12,7 +12,8 @@
 
 namespace paradyse::ops {
 
-// Rows block.queries of o = softmax(scale q k^T + bias) v and of l, the log-sum-exp of the scores.
+// Rows block.queries of o = softmax(scale q k^T + bias) v and of l, the log-sum-exp of the scores;
+// with dropout of the softmax, of which l and the sums know nothing.
 // `merge`: o and l hold the result of earlier keys, which these join.  A query that sees no key has
 // o = 0 and l = -inf.
 void attend(const Attention& attention, const AttentionTensors& tensors, bool merge = false);
