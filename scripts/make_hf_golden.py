@@ -4,8 +4,9 @@
     /tmp/hfvenv/bin/pip install torch==2.11.0 transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
     /tmp/hfvenv/bin/python scripts/make_hf_golden.py            # writes below tests/golden
 
-The judge is the architecture's class with eager attention in float64, without dropout, each document
-run by itself; the loss is the cross entropy of its logits, summed and divided by all predicted tokens
+The judge is the architecture's class with eager attention in float64, each document run by itself,
+without dropout but for the models in DROPOUT, whose zeros are this program's (`Dropouts` below), since
+those of torch depend on how a batch is computed; the loss is the cross entropy of its logits, summed and divided by all predicted tokens
 (its own `labels` loss would first round the logits to float32; that it is the same one but for that is
 asserted). BERT's labels are those of about a third of the tokens, as are those of `llama_labels`, which
 are unshifted and no next tokens; one document of its has none that counts, one brings none.
@@ -183,12 +184,80 @@ MODELS = {
         21, LENGTHS,
         dict(dim=15, n_heads=3, n_layers=2, hidden_dim=22, vocab_size=23, max_position_embeddings=41),
     ),
+    "gpt2_dropout": (  # of the embedding, of attention's probabilities and of what parts add
+        26, LENGTHS,
+        dict(n_embd=15, n_head=3, n_layer=2, n_inner=22, vocab_size=23, n_positions=41,
+             layer_norm_epsilon=1e-3, attn_pdrop=0.3, resid_pdrop=0.2, embd_pdrop=0.15),
+    ),
+    "bert_dropout": (
+        27, LENGTHS,
+        dict(hidden_size=15, num_attention_heads=3, num_hidden_layers=2, intermediate_size=22, vocab_size=23,
+             max_position_embeddings=41, layer_norm_eps=1e-3, attention_probs_dropout_prob=0.4,
+             hidden_dropout_prob=0.1),
+    ),
+    "mistral_dropout": (  # of attention alone; grouped heads, a window
+        28, LENGTHS, dict(**SMALL, rope_theta=500.0, sliding_window=7, attention_dropout=0.25)),
     "bert_pretraining": (  # pooler and next-sentence head; a decoder of its own
         15, LENGTHS,
         dict(hidden_size=15, num_attention_heads=3, num_hidden_layers=2, intermediate_size=22, vocab_size=23,
              max_position_embeddings=41, layer_norm_eps=1e-3, tie_word_embeddings=False),
     ),
 }
+
+# name: the seed by which its masks are drawn.
+DROPOUT = {"gpt2_dropout": 5, "bert_dropout": 0x7EDCBA9876543210, "mistral_dropout": 7}
+
+
+class Dropouts:
+    """Stands for torch.nn.functional.dropout while a model runs its documents one by one.
+
+    An element is zero where its 32 bits of Philox4x32-10 are below 2^32 times the probability.  Those of
+    a row are of the counter (column / 4, site, index of the token in the batch), four columns a draw;
+    those of attention's probabilities have the key's position for the column, and the head, from 1 on,
+    in the token's highest 16 bits.  Sites: 0 the embedding, 2 (layer + 1) the layer's attention, one more
+    its MLP.
+    """
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.token = 0  # the document's first
+        self.begin()
+
+    def begin(self):
+        self.rows = self.probabilities = 0  # dropouts of the document so far
+
+    def end(self, tokens):
+        self.token += tokens
+        self.begin()
+
+    def words(self, site, tokens, columns):
+        """[token, column] 32 bits each."""
+        low = numpy.uint64(0xFFFFFFFF)
+        draws = numpy.arange((columns + 3) // 4, dtype=numpy.uint64)[None]
+        tokens = numpy.asarray(tokens, dtype=numpy.uint64)[:, None]
+        c = [draws + 0 * tokens, numpy.uint64(site) + 0 * (draws + tokens),
+             (tokens & low) + 0 * draws, (tokens >> numpy.uint64(32)) + 0 * draws]
+        key = [self.seed & 0xFFFFFFFF, self.seed >> 32]
+        for _ in range(10):
+            a, b = c[0] * numpy.uint64(0xD2511F53), c[2] * numpy.uint64(0xCD9E8D57)
+            c = [(b >> numpy.uint64(32)) ^ c[1] ^ numpy.uint64(key[0]), b & low,
+                 (a >> numpy.uint64(32)) ^ c[3] ^ numpy.uint64(key[1]), a & low]
+            key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+        return numpy.stack(c, axis=2).reshape(tokens.size, -1)[:, :columns]
+
+    def __call__(self, x, p=0.5, training=True, inplace=False):
+        tokens = self.token + numpy.arange(x.shape[-2])
+        if x.dim() == 4:  # [1, head, query, key]
+            site = 2 * (self.probabilities + 1)
+            self.probabilities += 1
+            words = numpy.stack([
+                self.words(site, tokens + ((head + 1) << 48), x.shape[-1]) for head in range(x.shape[1])])
+        else:  # [1, token, column]
+            site = self.rows + 1 if self.rows > 0 else 0
+            self.rows += 1
+            words = self.words(site, tokens, x.shape[-1])
+        kept = torch.from_numpy(words >= p * 2 ** 32).to(x.dtype)
+        return x * kept / (1 - p) if training and p > 0 else x
 
 
 def in_float64(module, function, times):
@@ -270,8 +339,16 @@ def model_of(name, config, weights):
     return model
 
 
-def answer_of(model, documents):
+def answer_of(model, documents, dropouts=None):
     """The loss, [(sum, count)] by document, and every gradient of the loss."""
+    if dropouts is not None:
+        own = torch.nn.functional.dropout
+        torch.nn.functional.dropout = dropouts
+        try:
+            return answer_of(model.train(), documents)
+        finally:
+            torch.nn.functional.dropout = own
+            model.eval()
     targets = [targets_of(model, tokens, labels) for tokens, labels in documents]
     count = sum(sum(target >= 0 for target in of_document) for of_document in targets)
     sums = []
@@ -285,6 +362,8 @@ def answer_of(model, documents):
             logits, torch.tensor(of_document), reduction="sum")
         (token_losses / count).backward()
         sums.append((token_losses.item(), sum(target >= 0 for target in of_document)))
+        if isinstance(torch.nn.functional.dropout, Dropouts):
+            torch.nn.functional.dropout.end(len(tokens))
         if sums[-1][1] > 0 and answer.loss is not None:  # else its own is 0 / 0, or asks for sentences, too
             assert abs(answer.loss.item() - sums[-1][0] / sums[-1][1]) < 1e-5
     gradients = {
@@ -345,15 +424,18 @@ def main():
         problems[name] = (
             seed, config, weights_of(name, config, seed), documents_of(name, config, seed, lengths))
 
+    def dropouts_of(name):
+        return Dropouts(DROPOUT[name]) if name in DROPOUT else None
+
     unpatched = {
-        name: answer_of(model_of(name, config, weights), documents)
+        name: answer_of(model_of(name, config, weights), documents, dropouts_of(name))
         for name, (_, config, weights, documents) in problems.items()
     }
     patch_transformers()
 
     for name, (seed, config, weights, documents) in problems.items():
         model = model_of(name, config, weights)
-        loss, sums, gradients = answer_of(model, documents)
+        loss, sums, gradients = answer_of(model, documents, dropouts_of(name))
         unpatched_loss, _, unpatched_gradients = unpatched[name]
 
         folder = out / f"hf_{name}"
@@ -371,6 +453,7 @@ def main():
             "expected_unpatched_loss": unpatched_loss,
             "unpatched_worst_gradient_error": worst_error(unpatched_gradients, gradients),
             "seed": seed,
+            **({"dropout_seed": DROPOUT[name]} if name in DROPOUT else {}),
             "versions": {
                 "python": platform.python_version(),
                 "torch": torch.__version__,

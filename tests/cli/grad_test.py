@@ -80,17 +80,33 @@ class GradTest(ProgramTest):
         evaluated = self.json_of(
             "eval", "--model", folder, "--data", folder / "documents.jsonl", "--ranks", 2)
         self.assertAlmostEqual(evaluated["loss"], plain, 5)
-        error = self.error_of(*self.arguments("hf_bert", "--dropout-seed", 1))
-        self.assertIn("--attention-dropout 0", error)
+        for options, said in [
+                (["--attention-dropout", 0.5], "without --dropout-seed"),
+                (["--dropout-seed", 1, "--attention-dropout", 1], "from 0 to below 1")]:
+            self.assertIn(said, self.error_of(*self.arguments("hf_bert", *options)))
         def loss(seed, ranks, *more):
             return self.json_of(*self.arguments(
-                "hf_bert", "--dropout-seed", seed, "--attention-dropout", 0, "--ranks", ranks, *more))["loss"]
+                "hf_bert", "--dropout-seed", seed, "--ranks", ranks, *more))["loss"]
         one = loss(1, 1)
         self.assertNotAlmostEqual(one, plain, 3)
         self.assertNotAlmostEqual(one, loss(2, 1), 3)
+        self.assertNotAlmostEqual(one, loss(1, 1, "--attention-dropout", 0), 3)
         # the same elements, whoever holds them and however often they are computed
         self.assertAlmostEqual(one, loss(1, 3, "--attention", "MegatronTS", "--recompute", "full"), 10)
         self.assertAlmostEqual(one, loss(1, 2, "--attention", "UlyssesZ", "--recompute", "light"), 10)
+
+    def test_dropout_of_transformers_in_the_same_places(self):
+        """Masks are drawn alike here and in the golden files, under every strategy."""
+        table = itertools.product(
+            ["hf_gpt2_dropout", "hf_bert_dropout", "hf_mistral_dropout"], VERBS, [1, 2, 3, 4])
+        for number, (name, strategy, ranks) in enumerate(table):
+            if number % 5 and "PARADYSE_TEST_LONG" not in os.environ:
+                continue
+            with self.subTest(model=name, strategy=strategy, ranks=ranks):
+                seed = json.loads((GOLDEN / name / "expected.json").read_text())["dropout_seed"]
+                self.expect_golden(
+                    name, "--dropout-seed", seed, "--attention", strategy, "--ranks", ranks,
+                    "--recompute", LEVELS[number % 4])
 
     def test_a_roberta_gives_padding_no_position(self):
         data = self.write("data.jsonl", json.dumps({"tokens": [5, 1, 3], "labels": [-100, 2, 4]}) + "\n")

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -263,6 +264,35 @@ INSTANTIATE_TEST_SUITE_P(
         "hf_qwen2_window",
         // hf_bert_pretraining has more tensors than its model: tests/cli/grad_test.py
         "hf_mistral"),
+    [](const auto& test) { return test.param; });
+
+// The zeros are this program's, what is left of the computation transformers'.
+class GoldenDropout : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenDropout, IsThatOfHuggingFaceInTheSamePlaces) {
+  const Golden it = golden(GetParam());
+  const Tensors weights = it.weights(at::kDouble);
+  const auto seed = it.expected.at("dropout_seed").get<std::uint64_t>();
+  const auto answer = reference::text_answer(it.shape, weights, it.documents, it.labels, seed);
+  EXPECT_NEAR(answer.loss, it.expected.at("loss").get<double>(), 1e-12);
+  for (std::size_t d = 0; d < answer.documents.size(); ++d) {
+    const auto& wanted = it.expected.at("documents")[d];
+    EXPECT_NEAR(answer.documents[d].sum, wanted.at("sum").get<double>(), 1e-10) << "document " << d;
+  }
+  const GradientError error = compare_gradients(answer.gradients, it.gradients());
+  EXPECT_LT(error.worst, 1e-10) << error.worst_name;
+  for (const auto& [different, what] :
+       {std::pair{std::optional(seed + 1), "another seed"}, {std::nullopt, "without dropout"}}) {
+    const auto other =
+        reference::text_answer(it.shape, weights, it.documents, it.labels, different);
+    EXPECT_GT(std::abs(other.loss - answer.loss), 1e-3) << what;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    HuggingFace,
+    GoldenDropout,
+    testing::Values("hf_gpt2_dropout", "hf_bert_dropout", "hf_mistral_dropout"),
     [](const auto& test) { return test.param; });
 
 TEST(ReferenceModel, LeavesTheWeightsOfTheCallerAsTheyAre) {
