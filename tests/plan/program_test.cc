@@ -974,17 +974,91 @@ TEST(AttentionBlocks, CountPairsAsOneByOne) {
   }
 }
 
+// Causal, or to both sides; how wide.
+std::vector<std::pair<bool, std::int64_t>> windows() {
+  std::vector<std::pair<bool, std::int64_t>> all;
+  for (const bool causal : {true, false}) {
+    for (const std::int64_t window : {1, 2, 5, 9, 22, 40}) {
+      all.emplace_back(causal, window);
+    }
+  }
+  return all;
+}
+
+// A query and a key are in a block, or among what a rank gathers, just where the one sees the
+// other.
+TEST(AttentionBlocks, HoldWhatWindowsSeeAndNoMore) {
+  for (const auto& [causal, window] : windows()) {
+    const Documents documents = packed({1, 0, 23, 2, 9}, 3, causal);
+    std::vector<std::pair<std::int64_t, std::int64_t>> of;  // document, token in it
+    for (std::size_t d = 0; d < documents.lengths.size(); ++d) {
+      for (std::int64_t t = 0; t < documents.lengths[d]; ++t) {
+        of.emplace_back(d, t);
+      }
+    }
+    const auto tokens = [](const Piece& piece) {
+      std::vector<std::int64_t> all;
+      for (const Interval run : piece) {
+        for (std::int64_t t = run.begin; t < run.end; ++t) {
+          all.push_back(t);
+        }
+      }
+      return all;
+    };
+    const auto sees = [&, causal = causal, window = window](std::int64_t q, std::int64_t k) {
+      const auto& [document, i] = of[static_cast<std::size_t>(q)];
+      const auto& [other, j] = of[static_cast<std::size_t>(k)];
+      return document == other && i - j < window && (causal ? j <= i : j - i < window);
+    };
+    for (std::size_t r = 0; r < 3; ++r) {
+      const std::vector<std::int64_t> queries = tokens(documents.cuts[r]);
+      std::set<std::int64_t> needed;
+      for (std::size_t s = 0; s < 3; ++s) {
+        const std::vector<std::int64_t> keys = tokens(documents.cuts[s]);
+        std::set<std::pair<std::int64_t, std::int64_t>> wanted;
+        for (const std::int64_t q : queries) {
+          for (const std::int64_t k : keys) {
+            if (sees(q, k)) {
+              wanted.emplace(q, k);
+              needed.insert(k);
+            }
+          }
+        }
+        std::set<std::pair<std::int64_t, std::int64_t>> held;
+        for (const AttentionBlock& block :
+             attention_blocks(documents, documents.cuts[r], documents.cuts[s], window)) {
+          for (std::int64_t i = 0; i < block.queries.size(); ++i) {
+            for (std::int64_t j = 0; j < block.keys.size(); ++j) {
+              if (j <= i + block.diagonal &&
+                  (block.window == 0 || j > i + block.diagonal - block.window)) {
+                held.emplace(
+                    queries[static_cast<std::size_t>(block.queries.begin + i)],
+                    keys[static_cast<std::size_t>(block.keys.begin + j)]);
+              }
+            }
+          }
+        }
+        EXPECT_EQ(held, wanted) << "window " << window << (causal ? "" : " to both sides");
+      }
+      const std::vector<std::int64_t> seen =
+          tokens(seen_tokens(documents, documents.cuts[r], window));
+      EXPECT_EQ(seen, std::vector<std::int64_t>(needed.begin(), needed.end()));
+    }
+  }
+}
+
 // Every pair of a query and a key that it sees is in one block of one rank, under every strategy;
 // what a ring passes on, or a rank gathers, is what some query sees.
 TEST(AttentionBlocks, CoverWindowsOnce) {
   TextShape m = gqa();
   const std::vector<std::int64_t> lengths = {1, 0, 23, 2, 9};
-  for (const std::int64_t window : {1, 2, 5, 9, 22, 40}) {
+  for (const auto& [causal, window] : windows()) {
+    m.causal = causal;
     m.window = window;
     std::int64_t pairs = 0;
     for (const std::int64_t n : lengths) {
       for (std::int64_t i = 0; i < n; ++i) {
-        pairs += std::min(i + 1, window);
+        pairs += std::min(i + 1, window) + (causal ? 0 : std::min(n - i, window) - 1);
       }
     }
     for (const int p : {1, 2, 3, 4, 6}) {
@@ -993,7 +1067,9 @@ TEST(AttentionBlocks, CoverWindowsOnce) {
         if (strategy.one_rank && p > 1) {
           continue;
         }
-        SCOPED_TRACE(testing::Message() << strategy.name << " on " << p << ", window " << window);
+        SCOPED_TRACE(
+            testing::Message() << strategy.name << " on " << p << ", window " << window
+                               << (causal ? "" : " to both sides"));
         const Program program = attention_program(strategy.name, group, Recompute::none);
         std::int64_t counted = 0;
         for (const Op& op : program.ops) {
@@ -1009,7 +1085,7 @@ TEST(AttentionBlocks, CoverWindowsOnce) {
               const std::int64_t rows = ring ? ring_rows(program, op, r, hop)
                                              : local_extent(program, keys_of(op), seat(r)).rows;
               for (const AttentionBlock& block : blocks) {
-                counted += heads * block.pairs(true);
+                counted += heads * block.pairs(masks(program));
                 EXPECT_LE(block.keys.end, rows);
               }
             }
@@ -1068,6 +1144,48 @@ TEST(ClosedForm, RingsPassWhatWindowsSee) {
   }
   // pieces 1 to 7, but for piece 4, whose keys before it are its rank's own
   EXPECT_EQ(whole - windowed, 4 * 3 * 16 * row - 6 * 2 * row);
+}
+
+// To both sides, a rank has one piece of 16: of a window of 3 the first two keys are seen by the
+// rank before it, three hops away, and the last two by the next one.
+TEST(ClosedForm, RingsPassWhatWindowsToBothSidesSee) {
+  TextShape m = gqa();
+  m.causal = false;
+  const std::int64_t row = 2 * m.kv_heads * m.head_dim;
+  const auto program = [&](std::int64_t window, const char* name) {
+    m.window = window;
+    return attention_program(name, task(m, {64}, 4, 4), Recompute::none);
+  };
+  for (const char* name : {"MegatronCZ", "METP", "ColossalZ"}) {
+    SCOPED_TRACE(name);
+    const Program ring = program(3, name);
+    const auto sent = [&](int rank, Phase phase) {
+      std::int64_t elements = 0;
+      for (const Op& op : ring.ops) {
+        if (traits(op.kind).rings > 0) {
+          elements += traffic({ring, op, seat(rank), phase, kElements}).bytes;
+        }
+      }
+      return elements;
+    };
+    // Rank 0 has nobody before it, and rank 3 nobody behind it: of 0 the last keys go one hop, of 3
+    // the first keys go to rank 2; those of 1 and 2 go to both sides.
+    EXPECT_EQ(sent(0, Phase::forward), (2 + 2 + 4) * row);  // own, of rank 3, of rank 2
+    EXPECT_EQ(sent(1, Phase::forward), (4 + 0 + 2) * row);  // own, of rank 0, of rank 3
+    EXPECT_EQ(sent(2, Phase::forward), (4 + 4 + 0) * row);  // own, of ranks 1 and 0
+    EXPECT_EQ(sent(3, Phase::forward), (2 + 4 + 4) * row);  // own, of ranks 2 and 1
+    EXPECT_EQ(sent(0, Phase::adjoint) - sent(0, Phase::forward), (2 + 4 + 4) * row);
+  }
+  const Program gathers = program(3, "AllGatherKV");
+  const Program all = program(0, "AllGatherKV");
+  std::int64_t windowed = 0;
+  std::int64_t whole = 0;
+  for (int r = 0; r < 4; ++r) {
+    windowed += volume(gathers, seat(r)).forward;
+    whole += volume(all, seat(r)).forward;
+  }
+  EXPECT_EQ(
+      whole - windowed, 4 * 3 * 16 * row - 6 * 2 * row);  // two keys over each border, each way
 }
 
 // --- the order of weight collectives -------------------------------------------------------------

@@ -382,7 +382,7 @@ void expect_same_attention(
                       .heads = heads,
                       .head_dim = D,
                       .scale = 1 / std::sqrt(static_cast<double>(D)),
-                      .causal = causal,
+                      .masked = causal,
                       .cap = cap,
                       .dropout = dropout.from(0, 0, part.begin)},
                   part.begin > 0);
@@ -515,7 +515,7 @@ TEST(Packs, HoldNeighboursThatTheKernelTakes) {
   const std::vector<AttentionBlock> three = {first, second, corner};
   const std::vector<aten::Pack> one = aten::packs(three, true);
   ASSERT_EQ(one.size(), 1);
-  EXPECT_TRUE(one[0].plain && one[0].causal && !one[0].onto);
+  EXPECT_TRUE(one[0].plain && one[0].masked && !one[0].onto);
   EXPECT_EQ(one[0].queries(), (Interval{0, 12}));
   EXPECT_EQ(one[0].keys(), (Interval{0, 14}));
 
@@ -531,7 +531,7 @@ TEST(Packs, HoldNeighboursThatTheKernelTakes) {
   std::vector<std::string> text;
   for (const aten::Pack& pack : packs) {
     text.push_back(
-        std::string(pack.plain ? "plain" : "tiles") + (pack.causal ? " causal" : " whole") +
+        std::string(pack.plain ? "plain" : "tiles") + (pack.masked ? " causal" : " whole") +
         (pack.onto ? " onto" : ""));
   }
   EXPECT_THAT(
@@ -558,6 +558,17 @@ TEST(Packs, HoldNeighboursThatTheKernelTakes) {
   EXPECT_EQ(windowed[1].window, 3);
   // seen by all: nothing is causal there
   EXPECT_EQ(aten::packs(three, false).size(), 1);
+  // to both sides: whole documents, whose last query would see a key behind the last
+  const AttentionBlock both{{0, 6}, {0, 6}, 1, 3};
+  const AttentionBlock as_both{{6, 9}, {6, 9}, 1, 3};
+  const AttentionBlock border{{9, 12}, {9, 13}, 1, 3};
+  const std::vector<AttentionBlock> sides = {both, as_both, border};
+  const std::vector<aten::Pack> to_both = aten::packs(sides, true, 1);
+  ASSERT_EQ(to_both.size(), 2);
+  EXPECT_TRUE(to_both[0].plain && to_both[1].plain);
+  EXPECT_EQ(to_both[0].blocks.size(), 2);
+  EXPECT_EQ(to_both[0].behind, 1);
+  EXPECT_EQ(to_both[1].behind, 0);
 }
 
 // What surrounds torch's kernel (packing, heads, merging), with the plain stand-in that CPU tensors
@@ -568,9 +579,12 @@ TEST(Flash, PacksOfDocumentsAreTheirTiles) {
   const std::int64_t heads = 6;
   const std::int64_t key_heads = 2;
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-    for (const bool causal : {true, false}) {
-      const std::vector<AttentionBlock> blocks = {
-          {{2, 7}, {1, 6}}, {{7, 19}, {6, 25}, 7}, {{19, 22}, {25, 28}}};
+    for (const auto& [causal, blocks] : std::vector<std::pair<bool, std::vector<AttentionBlock>>>{
+             {true, {{{2, 7}, {1, 6}}, {{7, 19}, {6, 25}, 7}, {{19, 22}, {25, 28}}}},
+             {false, {{{2, 7}, {1, 6}}, {{7, 19}, {6, 25}, 7}, {{19, 22}, {25, 28}}}},
+             // windows of three tokens to both sides
+             {true,
+              {{{2, 7}, {1, 6}, 2, 5}, {{7, 19}, {6, 25}, 9, 5}, {{19, 22}, {25, 28}, 2, 5}}}}) {
       const std::vector<aten::Pack> packs = aten::packs(blocks, causal);
       ASSERT_EQ(packs.size(), 1);
       const at::Tensor q = strided(23, heads * D, 1, type);
@@ -613,7 +627,7 @@ TEST(Flash, PacksOfDocumentsAreTheirTiles) {
                 .heads = heads / key_heads,
                 .head_dim = D,
                 .scale = scale,
-                .causal = causal};
+                .masked = causal};
             const std::int64_t column = key * attention.heads * D;
             attend_here(
                 attention,
@@ -893,7 +907,7 @@ AttentionResults by_tiles(
             .heads = group,
             .head_dim = D,
             .scale = kFewKeys.scale,
-            .causal = causal};
+            .masked = causal};
         body(
             attention,
             ops::AttentionTensors{

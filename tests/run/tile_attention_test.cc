@@ -37,7 +37,7 @@ struct Inputs {
             .heads = heads,
             .head_dim = D,
             .scale = 1 / std::sqrt(static_cast<double>(D)),
-            .causal = causal} {
+            .masked = causal} {
     q = random({block.queries.end, heads * D}, 1) * size;
     k = random({block.keys.end, D}, 2) * size;
     v = random({block.keys.end, D}, 3);
@@ -88,7 +88,7 @@ Results expected(const Inputs& in, const at::Tensor& read = {}) {
       cut(in.grad_o, block.queries).unflatten(1, {a.heads, a.head_dim}).transpose(0, 1);
   const at::Tensor i = at::arange(block.queries.size()).unsqueeze(1);
   const at::Tensor j = at::arange(block.keys.size()).unsqueeze(0);
-  at::Tensor hidden = a.causal ? j > i + block.diagonal : j < 0;
+  at::Tensor hidden = a.masked ? j > i + block.diagonal : j < 0;
   if (block.window > 0) {
     hidden = hidden.logical_or(j <= i + block.diagonal - block.window);
   }

@@ -59,11 +59,16 @@ struct Attended {
       const at::Tensor& of_k,
       const at::Tensor& of_v,
       std::optional<std::int64_t> diagonal,
-      double by)
+      double by,
+      std::optional<std::int64_t> before = std::nullopt)
       : q(of_q.to(at::kFloat)), k(wide(of_k)), v(wide(of_v)), scale(by) {
     scores = at::bmm(q, k.transpose(1, 2)) * scale;
     if (diagonal) {  // the first query sees so many keys after the first
       const at::Tensor unseen = at::ones({q.size(1), k.size(1)}, at::kBool).triu(*diagonal + 1);
+      scores.masked_fill_(unseen, -std::numeric_limits<double>::infinity());
+    }
+    if (before) {  // the first query sees no key before this one, each next one one less
+      const at::Tensor unseen = at::ones({q.size(1), k.size(1)}, at::kBool).tril(*before - 1);
       scores.masked_fill_(unseen, -std::numeric_limits<double>::infinity());
     }
   }
@@ -112,10 +117,29 @@ at::Tensor rows(const at::Tensor& of, const at::indexing::Slice& which) {
 double scale_of(std::optional<double> scale, const at::Tensor& q) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
 }
-// The last query sees the last key; the first the first one.
+// The last query sees the last key; the first the first one.  A window is counted from the last
+// query's last key.
+struct FlashMask {
+  bool causal;
+  std::optional<std::int64_t> left;
+  std::optional<std::int64_t> right;
+};
 Attended flash(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
-  return {q, k, v, causal ? std::optional(k.size(1) - q.size(1)) : std::nullopt, scale};
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    const FlashMask& mask,
+    double scale) {
+  const std::int64_t corner = k.size(1) - q.size(1);
+  std::optional<std::int64_t> last;
+  std::optional<std::int64_t> first;
+  if (mask.causal || mask.right) {
+    last = corner + (mask.causal ? 0 : *mask.right);
+  }
+  if (mask.left) {
+    first = corner - *mask.left;
+  }
+  return {q, k, v, last, scale, first};
 }
 std::optional<std::int64_t> from_first(bool causal) {
   return causal ? std::optional<std::int64_t>(0) : std::nullopt;
@@ -136,8 +160,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_for
     bool causal,
     bool,
     std::optional<double> scale,
-    std::optional<std::int64_t>,
-    std::optional<std::int64_t>,
+    std::optional<std::int64_t> left,
+    std::optional<std::int64_t> right,
     const std::optional<at::Tensor>&,
     const std::optional<at::Tensor>&) {
   DeviceCall call("aten::_flash_attention_forward");
@@ -150,8 +174,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_for
   const at::Tensor out_l = call.writes(l);
   for_documents(
       call.reads(*lengths_q), call.reads(*lengths_k), [&](const auto& of_q, const auto& of_k) {
-        const Attended one =
-            flash(rows(in_q, of_q), rows(in_k, of_k), rows(in_v, of_k), causal, scale_of(scale, q));
+        const Attended one = flash(
+            rows(in_q, of_q),
+            rows(in_k, of_k),
+            rows(in_v, of_k),
+            {causal, left, right},
+            scale_of(scale, q));
         rows(out_o, of_q).copy_(one.output());
         out_l.index({at::indexing::Slice(), of_q}).copy_(one.log_sum_exp());
       });
@@ -174,8 +202,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
     const at::Tensor&,
     const at::Tensor&,
     std::optional<double> scale,
-    std::optional<std::int64_t>,
-    std::optional<std::int64_t>) {
+    std::optional<std::int64_t> left,
+    std::optional<std::int64_t> right) {
   DeviceCall call("aten::_flash_attention_backward");
   const std::array<at::Tensor, 3> made = {
       at::empty(q.sizes(), q.options()),
@@ -192,8 +220,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
   const at::Tensor out_v = call.writes(made[2]);
   for_documents(
       call.reads(lengths_q), call.reads(lengths_k), [&](const auto& of_q, const auto& of_k) {
-        const Attended one =
-            flash(rows(in_q, of_q), rows(in_k, of_k), rows(in_v, of_k), causal, scale_of(scale, q));
+        const Attended one = flash(
+            rows(in_q, of_q),
+            rows(in_k, of_k),
+            rows(in_v, of_k),
+            {causal, left, right},
+            scale_of(scale, q));
         const auto to = one.gradients(
             rows(in_g, of_q),
             rows(in_o, of_q),

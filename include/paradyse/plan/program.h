@@ -215,23 +215,24 @@ bool is_held(const Program& program, ValueId value);
 struct AttentionBlock {
   Interval queries;  // rows of the rank's queries
   Interval keys;     // rows of its keys and values
-  // Causal: the block's query i sees its keys j <= i + diagonal.
+  // In masked attention (masks()) the block's query i sees its keys j <= i + diagonal.
   std::int64_t diagonal = 0;
-  // Causal: of these its last `window`, j > i + diagonal - window, where some query does not see
-  // all; 0: all.
+  // Of these its last `window`, j > i + diagonal - window, where some query does not see all; 0:
+  // all.  In attention in both directions those to either side count: 2 PartShape::window - 1.
   std::int64_t window = 0;
   // Of documents: the first query and the first key, counted from the first packed token.
   std::int64_t query_token = 0;
   std::int64_t key_token = 0;
 
-  // Pairs of a query and a key that it sees.
-  [[nodiscard]] std::int64_t pairs(bool causal) const;
+  // Pairs of a query and a key that it sees; masked as masks() says.
+  [[nodiscard]] std::int64_t pairs(bool masked) const;
 };
+// Whether queries may see some keys of a block only: of causal documents, and in windows.
+bool masks(const Program& program);
 
 // The blocks between queries and keys that lie like this, both ascending; those whose queries see
 // nothing are left out, and so are keys before the first or behind the last that a block's queries
-// see.  Blocks of the same queries follow one another.  `window`: PartShape::window; throws
-// std::invalid_argument for one where attention is not causal.
+// see.  Blocks of the same queries follow one another.  `window`: PartShape::window.
 std::vector<AttentionBlock> attention_blocks(
     const Documents& documents, const Piece& queries, const Piece& keys, std::int64_t window = 0);
 // The tokens that these queries see, ascending: of their documents, and of their windows.
@@ -268,6 +269,8 @@ struct ScoreRun {
   Interval rows;                 // of the rank
   std::int64_t first_key = 0;    // of a row, counted from the document's first token
   std::int64_t keys = 0;         // of a row
+  std::int64_t seen = 0;         // of them, by the first token; by each next one more, where masked
+  std::int64_t window = 0;       // of those the last that a token sees; 0: all
   std::int64_t first_score = 0;  // where the run's scores begin among the rank's
 };
 std::vector<ScoreRun> score_runs(

@@ -4,7 +4,7 @@
 //   l = log of the sum of exp(S) over those keys
 //
 // Gemma 2 (Gemma Team 2024) caps scores first, cap tanh(S / cap), and divides q k by another root;
-// causal queries may see a window of keys alone (Beltagy et al. 2020).
+// queries may see a window of keys alone (Beltagy et al. 2020).
 //
 // In training P may have dropout, o = (P m / (1 - p)) v with m 0 with probability p and else 1; l
 // is that of all scores.  m is a function of seed, site, the query's token, head and the key's
@@ -39,7 +39,7 @@ Work attention_work(
   for (const std::vector<AttentionBlock>& blocks : hops) {
     for (const AttentionBlock& block : blocks) {
       work.attention_flops += flops_of_pair *
-                              static_cast<double>(block.pairs(view.program.documents.causal)) *
+                              static_cast<double>(block.pairs(masks(view.program))) *
                               static_cast<double>(heads * view.program.shape.head_dim);
       work.calls += heads;
     }

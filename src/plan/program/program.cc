@@ -60,8 +60,10 @@ bool is_held(const Program& program, ValueId value) {
   return kind.weights && kind.meets == OpTraits::Meets::nobody;
 }
 
-std::int64_t AttentionBlock::pairs(bool causal) const {
-  if (!causal) {
+bool masks(const Program& program) { return program.documents.causal || program.shape.window > 0; }
+
+std::int64_t AttentionBlock::pairs(bool masked) const {
+  if (!masked) {
     return queries.size() * keys.size();
   }
   // The sum over queries i of clamp(i + last + 1, 0, keys).
@@ -103,17 +105,27 @@ std::vector<Run> runs(const Documents& documents, const Piece& piece) {
   return found;
 }
 
-// The first token that one of a causal document sees, which begins with `first`.
-std::int64_t first_seen(std::int64_t token, std::int64_t window, std::int64_t first) {
-  return window > 0 ? std::max(first, token - window + 1) : first;
+// How far a token sees in its document: behind its own, and how many in all (0: as many as there
+// are before).  Where a document in both directions has no window all is seen, whatever this says.
+struct Sight {
+  std::int64_t ahead = 0;
+  std::int64_t width = 0;
+};
+Sight sight_of(const Documents& documents, std::int64_t window) {
+  return documents.causal || window == 0 ? Sight{0, window}
+                                         : Sight{.ahead = window - 1, .width = 2 * window - 1};
 }
 
-void expect_causal(const Documents& documents, std::int64_t window) {
-  if (window > 0 && !documents.causal) {
-    throw std::invalid_argument(
-        "attention in a window of " + std::to_string(window) +
-        " tokens is implemented for causal documents alone: set the window to 0");
+// Of a document those tokens that some of these see.
+Interval seen_by(
+    const Documents& documents, Interval tokens, Interval document, std::int64_t window) {
+  if (window == 0) {
+    return {document.begin, documents.causal ? std::min(document.end, tokens.end) : document.end};
   }
+  const std::int64_t ahead = sight_of(documents, window).ahead;
+  return {
+      std::max(document.begin, tokens.begin - window + 1),
+      std::min(document.end, tokens.end + ahead)};
 }
 
 // Rows are the tokens of documents, one after the other.
@@ -125,7 +137,7 @@ bool packs_documents(const Layout& layout) {
 
 std::vector<AttentionBlock> attention_blocks(
     const Documents& documents, const Piece& queries, const Piece& keys, std::int64_t window) {
-  expect_causal(documents, window);
+  const auto [ahead, width] = sight_of(documents, window);
   std::vector<AttentionBlock> blocks;
   const std::vector<Run> all_keys = runs(documents, keys);
   auto first = all_keys.begin();  // of the queries' document
@@ -134,19 +146,17 @@ std::vector<AttentionBlock> attention_blocks(
       ++first;
     }
     for (auto k = first; k != all_keys.end() && k->document == q.document; ++k) {
-      const std::int64_t end =
-          documents.causal ? std::min(k->tokens.end, q.tokens.end) : k->tokens.end;
-      const std::int64_t begin = first_seen(q.tokens.begin, window, k->tokens.begin);
-      if (begin < end) {
+      const Interval seen = seen_by(documents, q.tokens, k->tokens, window);
+      if (!seen.empty()) {
         const std::int64_t row = k->row - k->tokens.begin;  // of the document's first token
-        const bool all = first_seen(q.tokens.end - 1, window, begin) == begin;
+        const bool all = window == 0 || q.tokens.end - window <= seen.begin;
         blocks.push_back(
             {.queries = {q.row, q.row + q.tokens.size()},
-             .keys = {row + begin, row + end},
-             .diagonal = q.tokens.begin - begin,
-             .window = all ? 0 : window,
+             .keys = {row + seen.begin, row + seen.end},
+             .diagonal = q.tokens.begin + ahead - seen.begin,
+             .window = all ? 0 : width,
              .query_token = q.tokens.begin,
-             .key_token = begin});
+             .key_token = seen.begin});
       }
     }
   }
@@ -172,7 +182,6 @@ Piece union_of(std::vector<Interval> intervals) {
 }  // namespace
 
 Piece seen_tokens(const Documents& documents, const Piece& queries, std::int64_t window) {
-  expect_causal(documents, window);
   std::vector<Interval> seen;
   std::int64_t first = 0;  // token of the document
   std::size_t document = 0;
@@ -181,8 +190,7 @@ Piece seen_tokens(const Documents& documents, const Piece& queries, std::int64_t
       first += documents.lengths[document];
     }
     seen.push_back(
-        {first_seen(q.tokens.begin, window, first),
-         documents.causal ? q.tokens.end : first + documents.lengths[document]});
+        seen_by(documents, q.tokens, {first, first + documents.lengths[document]}, window));
   }
   return union_of(std::move(seen));
 }
@@ -337,7 +345,7 @@ std::int64_t linear_rows(const Program& program, const Op& op, Seat seat) {
 
 std::vector<ScoreRun> score_runs(
     const Documents& documents, int group_rank, std::int64_t heads, std::int64_t window) {
-  expect_causal(documents, window);
+  const auto [ahead, width] = sight_of(documents, window);
   std::vector<std::int64_t> first_token(documents.lengths.size());
   std::exclusive_scan(
       documents.lengths.begin(), documents.lengths.end(), first_token.begin(), std::int64_t{0});
@@ -346,14 +354,17 @@ std::vector<ScoreRun> score_runs(
   for (const Run& run : runs(documents, documents.cuts[idx(group_rank)])) {
     const std::int64_t first = first_token[run.document];
     const Interval tokens{run.tokens.begin - first, run.tokens.end - first};
-    const std::int64_t first_key = first_seen(tokens.begin, window, 0);
-    const std::int64_t end = window > 0 ? tokens.end : documents.lengths[run.document];
-    const std::int64_t keys = end - first_key;
+    // Without a window a row has all of the document, also what a causal one does not see.
+    const Interval document{0, documents.lengths[run.document]};
+    const Interval seen = window > 0 ? seen_by(documents, tokens, document, window) : document;
+    const std::int64_t keys = seen.size();
     found.push_back(
         {.tokens = tokens,
          .rows = {run.row, run.row + run.tokens.size()},
-         .first_key = first_key,
+         .first_key = seen.begin,
          .keys = keys,
+         .seen = tokens.begin + ahead + 1 - seen.begin,
+         .window = width,
          .first_score = score});
     score += run.tokens.size() * heads * keys;
   }

@@ -37,7 +37,7 @@ std::vector<double> hop_seconds(const OpView& view, const Work& all, const Devic
   for (int hop = 0; hop < hops; ++hop) {
     double seen = 0;
     for (const AttentionBlock& b : ring_blocks(view.program, view.op, view.seat.group_rank, hop)) {
-      seen += static_cast<double>(b.pairs(view.program.documents.causal));
+      seen += static_cast<double>(b.pairs(masks(view.program)));
     }
     pairs.push_back(seen);
   }

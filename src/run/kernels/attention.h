@@ -26,7 +26,7 @@ struct Attention {
   std::int64_t heads = 1;
   std::int64_t head_dim = 0;
   double scale = 1;    // of q k
-  bool causal = true;  // block.diagonal and block.window say which keys a query sees
+  bool masked = true;  // block.diagonal and block.window say which keys a query sees
   double cap = 0;  // scores s are cap tanh(s / cap); 0: as they are.  None with a bias or a mask
   kernels::AttentionDropout dropout = {};  // of the block's first query and key
 };
@@ -72,7 +72,7 @@ struct BlockAttention {
   std::int64_t head_dim = 0;
   double scale = 1;
   double cap = 0;
-  bool causal = true;
+  bool masked = true;           // as in Attention
   std::int64_t dense_from = 0;  // tokens; SessionOptions
   kernels::Dropout dropout = {};
   std::int64_t first_head = 0;  // of the rank's query heads, among the model's
@@ -88,7 +88,7 @@ struct BlockAttention {
         .heads = run.queries.size(),
         .head_dim = head_dim,
         .scale = scale,
-        .causal = causal,
+        .masked = masked,
         .cap = cap,
         .dropout = dropout_of(block, run)};
   }

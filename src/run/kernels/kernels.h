@@ -53,14 +53,14 @@ struct Rotation {
 };
 
 // Probabilities of attention whose scores are kept: `tokens` rows in a row, each of `heads` times
-// `keys` scores in base 2.  Causal: the first token sees `seen` keys, each next one more; of these
+// `keys` scores in base 2.  Masked: the first token sees `seen` keys, each next one more; of these
 // the last `window`, 0: all.  `cap`: as in ops::Attention.
 struct ScoreRows {
   std::int64_t tokens = 0;
   std::int64_t heads = 0;
   std::int64_t keys = 0;
   std::int64_t seen = 0;
-  bool causal = true;
+  bool masked = true;
   std::int64_t window = 0;
   double cap = 0;
 };
@@ -129,7 +129,7 @@ struct Kernels {
       const kernels::RmsNorm&,
       const kernels::NormGradients&);
   // LayerNorm (Ba et al. 2016): y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b.
-  //   x, y [t, H]; w, b [H].
+  //   x, y [t, H]; w, b [H], b may be undefined: 0, and without a gradient.
   void (*layer_norm)(
       const at::Tensor& x,
       const at::Tensor& w,

@@ -39,7 +39,7 @@ inline BlockAttention over_blocks(
       .head_dim = program.shape.head_dim,
       .scale = program.shape.scale_of_scores(),
       .cap = program.shape.score_cap,
-      .causal = program.documents.causal,
+      .masked = masks(program),
       .dense_from = frame.rank->attention_dense_from,
       .dropout =
           {.probability = op.probability,

@@ -32,7 +32,7 @@ class Scores {
   [[nodiscard]] std::int64_t D() const { return program_.shape.head_dim; }
   [[nodiscard]] double scale() const { return program_.shape.scale_of_scores(); }
   [[nodiscard]] double cap() const { return program_.shape.score_cap; }
-  [[nodiscard]] bool causal() const { return program_.documents.causal; }
+  [[nodiscard]] bool masked() const { return masks(program_); }
 
   [[nodiscard]] bool drops() const { return op_.probability > 0; }
   // Rows of a tile, and room for a tile.
@@ -48,8 +48,7 @@ class Scores {
     for (const AttentionBlock& block : ring_blocks(program_, op_, rank_, hop)) {
       const ScoreRun& run = *std::find_if(
           runs_.begin(), runs_.end(), [&](const ScoreRun& r) { return r.rows == block.queries; });
-      const std::int64_t first_key =
-          run.tokens.begin - block.diagonal - run.first_key;  // of the run's rows
+      const std::int64_t first_key = run.seen - 1 - block.diagonal;  // of the run's rows
       for (const HeadRun& together : heads_.runs) {
         const kernels::AttentionDropout dropout = heads_.dropout_of(block, together);
         for (std::int64_t h = together.queries.begin; h < together.queries.end; ++h) {
@@ -105,9 +104,9 @@ void softmax(const Frame& frame, const Scores& scores, const at::Tensor& sums) {
         {.tokens = tokens,
          .heads = scores.heads(),
          .keys = run.keys,
-         .seen = run.tokens.begin + 1 - run.first_key,
-         .causal = scores.causal(),
-         .window = frame.program().shape.window,
+         .seen = run.seen,
+         .masked = scores.masked(),
+         .window = run.window,
          .cap = scores.cap()});
   }
 }

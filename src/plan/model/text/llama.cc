@@ -68,7 +68,10 @@ void read_windows(const Keys& keys, TextShape& shape) {
   }
   set_windows(shape, window, std::move(windowed));
   if (!shape.causal && shape.window > 0) {
-    keys.refuse("sliding_window", "bidirectional sliding windows are not implemented");
+    keys.refuse(
+        "sliding_window",
+        "windows of attention in both directions are not implemented for this model_type: set "
+        "is_causal to true, or sliding_window to null");
   }
 }
 

@@ -96,8 +96,8 @@ void for_queries(const Attention& attention, Body body) {
     const std::int64_t diagonal = attention.block.diagonal;
     const std::int64_t window = attention.block.window;
     const std::int64_t end =
-        attention.causal ? std::clamp<std::int64_t>(mine.end + diagonal, 0, keys) : keys;
-    const std::int64_t first = attention.causal && window > 0 ? i + diagonal + 1 - window : 0;
+        attention.masked ? std::clamp<std::int64_t>(mine.end + diagonal, 0, keys) : keys;
+    const std::int64_t first = attention.masked && window > 0 ? i + diagonal + 1 - window : 0;
     body(mine, Interval{std::clamp<std::int64_t>(first, 0, end), end});
   }
 }
@@ -121,7 +121,7 @@ at::Tensor hidden(
   const std::int64_t diagonal = attention.block.diagonal;
   const std::int64_t window = attention.block.window;
   const bool windowed = window > 0 && keys.begin <= queries.end - 1 + diagonal - window;
-  if (!attention.causal || (keys.end - 1 <= queries.begin + diagonal && !windowed)) {
+  if (!attention.masked || (keys.end - 1 <= queries.begin + diagonal && !windowed)) {
     return {};
   }
   const auto options = like.options().dtype(at::kLong);
@@ -352,15 +352,18 @@ struct Launch {
 }  // namespace
 
 std::vector<Pack> packs(
-    std::span<const AttentionBlock> blocks, bool causal, std::int64_t dense_from) {
+    std::span<const AttentionBlock> blocks, bool masked, std::int64_t dense_from) {
   std::vector<Pack> all;
   std::int64_t begun = 0;  // queries before this one have had a block
   Launch launch;           // of the last pack
   for (const AttentionBlock& block : blocks) {
     const std::int64_t queries = block.queries.size();
     const std::int64_t keys = block.keys.size();
-    const bool whole = block.window == 0 && (!causal || block.diagonal >= keys - 1);
-    const bool corner = block.diagonal >= 0 && block.diagonal == keys - queries;
+    const bool whole = block.window == 0 && (!masked || block.diagonal >= keys - 1);
+    const std::int64_t behind = whole ? 0 : block.diagonal - (keys - queries);
+    // The first query sees a key, and so does the last.
+    const bool corner =
+        block.diagonal >= 0 && (behind == 0 || (behind > 0 && behind < block.window));
     const bool square = corner && block.diagonal == 0 && block.window == 0;
     // torch's kernel takes blocks of one query another way
     const bool taken = (whole || corner) && queries > 1;
@@ -370,15 +373,16 @@ std::vector<Pack> packs(
     const Pack alone{
         .blocks = {block},
         .plain = taken && !dense,
-        .causal = !whole,
+        .masked = !whole,
         .window = block.window,
+        .behind = behind,
         .onto = block.queries.begin < begun,
         .dense = dense};
     begun = block.queries.end;
     const Launch more = launch.with(block);
-    if (!all.empty() && all.back().plain && alone.plain && all.back().causal == alone.causal &&
-        all.back().window == alone.window && all.back().onto == alone.onto &&
-        all.back().queries().end == block.queries.begin &&
+    if (!all.empty() && all.back().plain && alone.plain && all.back().masked == alone.masked &&
+        all.back().window == alone.window && all.back().behind == alone.behind &&
+        all.back().onto == alone.onto && all.back().queries().end == block.queries.begin &&
         all.back().keys().end == block.keys.begin && more.worth_it()) {
       all.back().blocks.push_back(block);
       launch = more;
@@ -447,8 +451,8 @@ void for_flash_blocks(const Pack& pack, const FlashHeads& heads, Body body) {
   for (const AttentionBlock& block : pack.blocks) {
     const at::Tensor i = at::arange(block.queries.size()).unsqueeze(1);
     const at::Tensor j = at::arange(block.keys.size()).unsqueeze(0);
-    const std::int64_t diagonal = block.keys.size() - block.queries.size();
-    at::Tensor unseen = pack.causal ? j > i + diagonal : j < 0;
+    const std::int64_t diagonal = block.keys.size() - block.queries.size() + pack.behind;
+    at::Tensor unseen = pack.masked ? j > i + diagonal : j < 0;
     if (pack.window > 0) {
       unseen = unseen.logical_or(j <= i + (diagonal - pack.window));
     }
@@ -510,12 +514,14 @@ FlashOperands plain_backward(
   return {grad.q.to(type), grad.k.to(type), grad.v.to(type)};
 }
 
-// Flash's window: keys before a query's own that it sees, and behind it; none: all.
+// Flash's window: keys before a query's own that it sees, and behind it; none: all, or, causal,
+// none behind it.
+bool is_causal(const Pack& pack) { return pack.masked && pack.behind == 0; }
 std::optional<std::int64_t> keys_before(const Pack& pack) {
-  return pack.window > 0 ? std::optional(pack.window - 1) : std::nullopt;
+  return pack.window > 0 ? std::optional(pack.window - 1 - pack.behind) : std::nullopt;
 }
 std::optional<std::int64_t> keys_behind(const Pack& pack) {
-  return pack.window > 0 ? std::optional<std::int64_t>(0) : std::nullopt;
+  return pack.window > 0 || pack.behind > 0 ? std::optional(pack.behind) : std::nullopt;
 }
 
 FlashResults flash_forward(const Pack& pack, const FlashHeads& heads, const FlashOperands& in) {
@@ -532,7 +538,7 @@ FlashResults flash_forward(const Pack& pack, const FlashHeads& heads, const Flas
       n.most_queries,
       n.most_keys,
       /*dropout_p=*/0,
-      pack.causal,
+      is_causal(pack),
       /*return_debug_mask=*/false,
       heads.scale,
       keys_before(pack),
@@ -565,7 +571,7 @@ FlashOperands flash_backward(
       n.most_queries,
       n.most_keys,
       /*dropout_p=*/0,
-      pack.causal,
+      is_causal(pack),
       random,
       random,
       heads.scale,
@@ -643,8 +649,8 @@ at::Tensor batched(const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0);
 at::Tensor unbatched(const at::Tensor& x) { return x.squeeze(0).transpose(0, 1); }
 
 // What the stand-in computes with: all rows, as cuDNN does.
-Pack whole_pack(const FlashOperands& in, bool causal) {
-  return {.blocks = {{.queries = {0, in.q.size(0)}, .keys = {0, in.k.size(0)}}}, .causal = causal};
+Pack whole_pack(const FlashOperands& in, bool masked) {
+  return {.blocks = {{.queries = {0, in.q.size(0)}, .keys = {0, in.k.size(0)}}}, .masked = masked};
 }
 // And what it leaves where nobody may look.
 void spoil(const at::Tensor& x, int dim, std::int64_t end) {
@@ -670,13 +676,13 @@ FlashResults dense_forward(
         in.k.size(0),
         /*compute_log_sumexp=*/true,
         /*dropout_p=*/0,
-        pack.causal,
+        is_causal(pack),
         /*return_debug_mask=*/false,
         heads.scale);
     o = unbatched(std::get<0>(result));
     l = std::get<1>(result).reshape({heads.heads, rows});  // [1, heads, rows, 1]
   } else {
-    std::tie(o, l) = plain_forward(whole_pack(in, pack.causal), heads, in);
+    std::tie(o, l) = plain_forward(whole_pack(in, pack.masked), heads, in);
     spoil(o, 0, tokens);
     spoil(l, 1, tokens);
   }
@@ -716,14 +722,14 @@ FlashOperands dense_backward(
         rows,
         in.k.size(0),
         /*dropout_p=*/0,
-        pack.causal,
+        is_causal(pack),
         heads.scale);
     grad = {unbatched(grad_q), unbatched(grad_k), unbatched(grad_v)};
   } else {
     TORCH_CHECK(
         g_rows.narrow(0, tokens, rows - tokens).count_nonzero().item<std::int64_t>() == 0,
         "rows past a document's end have a gradient");
-    grad = plain_backward(whole_pack(in, pack.causal), heads, in, o_rows, l_rows, g_rows);
+    grad = plain_backward(whole_pack(in, pack.masked), heads, in, o_rows, l_rows, g_rows);
     spoil(grad.q, 0, tokens);
     spoil(grad.k, 0, pack.keys().size());
     spoil(grad.v, 0, pack.keys().size());
@@ -829,7 +835,7 @@ std::vector<Pack> packs_of(const BlockAttention& attention, const AttentionMatri
     return all;
   }
   const bool dense = allowed.cudnn && dense_takes(in.q, attention.head_dim);
-  return packs(attention.blocks, attention.causal, dense ? attention.dense_from : kNeverDense);
+  return packs(attention.blocks, attention.masked, dense ? attention.dense_from : kNeverDense);
 }
 
 bool is_tiles(const Pack& pack) { return !pack.plain && !pack.dense; }

@@ -34,13 +34,15 @@ void attend_adjoint(
     const ops::AttentionGradients& gradients);
 
 // Blocks that one call takes.  `plain`: by cumulative lengths; queries and keys of each follow
-// those of the one before it, and all are whole, or all causal with the last query seeing the last
-// key, and the same window.  `dense`: a single block, for cuDNN.  Else a single block, for tiles.
+// those of the one before it, and all are whole, or all masked, with the same window, and the last
+// query seeing the last key and, in a window, as many more as would be `behind` it (to both sides,
+// at a document's end).  `dense`: a single block, for cuDNN.  Else a single block, for tiles.
 struct Pack {
   std::vector<AttentionBlock> blocks;
   bool plain = true;
-  bool causal = false;
+  bool masked = false;
   std::int64_t window = 0;  // AttentionBlock::window
+  std::int64_t behind = 0;  // keys behind a query's own, where the last query's is the last
   bool onto = false;        // earlier blocks had these queries
   bool dense = false;
 
@@ -53,7 +55,7 @@ struct Pack {
 // at most twice as many as there is work for, and 64 more.
 constexpr std::int64_t kNeverDense = std::numeric_limits<std::int64_t>::max();
 std::vector<Pack> packs(
-    std::span<const AttentionBlock> blocks, bool causal, std::int64_t dense_from = kNeverDense);
+    std::span<const AttentionBlock> blocks, bool masked, std::int64_t dense_from = kNeverDense);
 
 // Rows that cuDNN is given for so many.  It builds a graph for each size, which takes it some 40 ms
 // (E), so sizes are few: multiples of 128 up to 1,024 rows, then of a quarter of the power of two

@@ -81,7 +81,11 @@ void layer_norm(
     const at::Tensor in = wide(x.narrow(0, first, count));
     const at::Tensor centred = in - in.mean({1}, true);
     const at::Tensor inverse = centred.square().mean({1}, true).add_(eps).rsqrt_();
-    y.narrow(0, first, count).copy_((centred * inverse).mul_(w).add_(b));
+    at::Tensor out = (centred * inverse).mul_(w);
+    if (b.defined()) {
+      out.add_(b);
+    }
+    y.narrow(0, first, count).copy_(out);
   });
 }
 
@@ -99,7 +103,9 @@ void layer_norm_adjoint(
     const at::Tensor own = s * (wg - wg.mean({1}, true) - n * (wg * n).mean({1}, true));
     put(gradients.x.narrow(0, first, count), own, gradients.accumulate);
     at::Tensor(gradients.w).add_((g * n).sum({0}));
-    at::Tensor(gradients.b).add_(g.sum({0}));
+    if (gradients.b.defined()) {
+      at::Tensor(gradients.b).add_(g.sum({0}));
+    }
   });
 }
 
@@ -323,7 +329,7 @@ void softmax(const at::Tensor& scores, const kernels::ScoreRows& rows) {
       const double cap = rows.cap * std::numbers::log2e;
       part.div_(cap).tanh_().mul_(cap);
     }
-    if (rows.causal) {
+    if (rows.masked) {
       const auto options = scores.options().dtype(at::kLong);
       const std::int64_t seen = rows.seen + first;
       const at::Tensor i = at::arange(seen, seen + count, options).view({count, 1, 1});

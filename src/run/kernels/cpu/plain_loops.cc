@@ -24,7 +24,7 @@ void softmax_of(S* row, at::ScalarType type, const ScoreRows& rows) {
       S factor = 0;
       softmax_tile(
           {.type = type, .sums = row, .rows = 1, .cols = rows.keys},
-          {.first_visible = rows.causal ? rows.seen + token - 1 : rows.keys,
+          {.first_visible = rows.masked ? rows.seen + token - 1 : rows.keys,
            .window = rows.window,
            .cap = rows.cap * std::numbers::log2e},
           &maximum,

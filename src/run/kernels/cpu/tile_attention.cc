@@ -179,8 +179,8 @@ void for_tiles(const Attention& attention, Start start, Body body, Done done) {
   const AttentionTile tile = attention_tile(attention.block);
   const std::int64_t queries = attention.block.queries.size();
   const std::int64_t keys = attention.block.keys.size();
-  const std::int64_t diagonal = attention.causal ? attention.block.diagonal : keys;
-  const std::int64_t window = attention.causal ? attention.block.window : 0;
+  const std::int64_t diagonal = attention.masked ? attention.block.diagonal : keys;
+  const std::int64_t window = attention.masked ? attention.block.window : 0;
   for (std::int64_t i = 0; i < queries; i += tile.queries) {
     const Interval mine{i, std::min(i + tile.queries, queries)};
     const std::int64_t seen = std::clamp<std::int64_t>(mine.end + diagonal, 0, keys);
@@ -249,7 +249,7 @@ kernels::LaneAttention<T> lanes_of(
   return {
       .queries = block.queries.size(),
       .keys = block.keys.size(),
-      .diagonal = attention.causal ? block.diagonal : block.keys.size(),
+      .diagonal = attention.masked ? block.diagonal : block.keys.size(),
       .width = attention.head_dim,
       .scale = static_cast<float>(attention.scale),
       .q = lane_rows<const T>(tensors.q, block.queries, head * attention.head_dim),
