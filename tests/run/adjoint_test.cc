@@ -417,7 +417,8 @@ TEST(Adjoint, AttentionOfEveryStrategy) {
 }
 
 TEST(Adjoint, Swiglu) {
-  for (const Activation function : {Activation::swiglu, Activation::geglu}) {
+  for (const Activation function :
+       {Activation::swiglu, Activation::geglu, Activation::geglu_exact}) {
     AdjointCase c{.name = "swiglu", .program = one_op(one_rank({4})), .model = test::llama({})};
     c.model.activation = function;
     const ValueId h = add_value(c.program, "h", matrix("tokens", {4, 10}));
@@ -815,6 +816,15 @@ TEST(Kernels, LayerNormInNarrowTypesFollowsFloat64) {
       EXPECT_LT(worst(narrow_grad, grad), 4 * width.tolerance);
       EXPECT_LT(worst(narrow_w, grad_w), 2e-6);  // summed in float32 from the same narrow values
       EXPECT_LT(worst(narrow_b, g.sum(0)), 2e-6);
+
+      // Without a bias all else is the same, bit for bit.
+      const at::Tensor bare = at::empty_like(wide_x);
+      kernels::layer_norm(wide_x, w, {}, 1e-5, bare);
+      EXPECT_LT(worst(bare, at::layer_norm(wide_x, {H}, w, {}, 1e-5)), 1e-13);
+      const at::Tensor bare_grad = at::empty_like(wide_x);
+      const at::Tensor bare_w = at::zeros({H}, at::kDouble);
+      kernels::layer_norm_adjoint(wide_x, w, 1e-5, {.y = g, .x = bare_grad, .w = bare_w});
+      EXPECT_TRUE(at::equal(bare_grad, grad) && at::equal(bare_w, grad_w));
     }
   }
 }

@@ -188,7 +188,8 @@ Norm norm_of(const NormCase& c, const at::Tensor& w, const at::Tensor& b) {
       .width = c.size.width,
       .eps = 1e-5,
       .w = w.const_data_ptr(),
-      .b = c.layer ? b.const_data_ptr() : nullptr};
+      .b = c.layer ? b.const_data_ptr() : nullptr,
+      .layer = c.layer};
 }
 
 // LayerNorm by our loops has no runs: rows of runs become rows.
@@ -299,6 +300,43 @@ TEST(CudaKernels, Norms) {
   });
 }
 TEST(CudaKernels, AdjointsOfNorms) { for_norm_cases(expect_norm_adjoint); }
+
+// A LayerNorm without a bias is one whose bias is 0, but for the gradient that there is not.
+TEST(CudaKernels, LayerNormsWithoutABias) {
+  for (const Element& element : kElements) {
+    for (const std::int64_t H : {8, 27, 2048}) {
+      const at::Tensor x = random({7, H}, 1, element.torch) + 0.5;
+      const at::Tensor g = random({7, H}, 2, element.torch);
+      const at::Tensor w = random({H}, 3, element.torch);
+      const at::Tensor zero = at::zeros_like(w);
+      std::vector<std::vector<at::Tensor>> both;
+      for (const bool biased : {true, false}) {
+        Norm of = norm_of({element, {7, H}, 1, kLayouts[0], true}, w, zero);
+        of.b = biased ? of.b : nullptr;
+        const at::Tensor y = at::full_like(x, kNan);
+        const at::Tensor grad_x = at::full_like(x, kNan);
+        const at::Tensor grad_w = at::zeros({H}, sum_of(element).torch);
+        const at::Tensor grad_b = at::zeros_like(grad_w);
+        const at::Tensor scratch =
+            at::empty({static_cast<std::int64_t>(norm_scratch_bytes(of))}, at::kByte);
+        norm(of, in(x), out(y), nullptr);
+        norm_adjoint(
+            of,
+            {.x = in(x),
+             .grad_y = in(g),
+             .grad_x = out(grad_x),
+             .grad_w = grad_w.mutable_data_ptr(),
+             .grad_b = biased ? grad_b.mutable_data_ptr() : nullptr,
+             .scratch = scratch.mutable_data_ptr()},
+            nullptr);
+        both.push_back({y, grad_x, grad_w});
+      }
+      for (std::size_t i = 0; i < both[0].size(); ++i) {
+        EXPECT_TRUE(at::equal(both[0][i], both[1][i])) << H << ", result " << i;
+      }
+    }
+  }
+}
 
 // A tensor's bits do not tell where it lies.
 TEST(CudaKernels, NormsDoNotDependOnTheLayout) {

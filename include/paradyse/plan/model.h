@@ -20,11 +20,12 @@
 
 namespace paradyse {
 
-// gelu: exact, by the error function.  swiglu and geglu (by tanh) have two operands, a gate and
-// what it multiplies; the others one.
-enum class Activation { swiglu, gelu, gelu_tanh, relu, silu, geglu };
+// gelu: exact, by the error function.  swiglu, geglu (by tanh) and geglu_exact have two operands, a
+// gate and what it multiplies; the others one.
+enum class Activation { swiglu, gelu, gelu_tanh, relu, silu, geglu, geglu_exact };
 constexpr bool is_gated(Activation activation) {
-  return activation == Activation::swiglu || activation == Activation::geglu;
+  return activation == Activation::swiglu || activation == Activation::geglu ||
+         activation == Activation::geglu_exact;
 }
 
 // What a part computes: sizes and switches that builders and ops ask.  What its kind has not got
@@ -39,16 +40,19 @@ struct PartShape {
   Activation activation = Activation::swiglu;
   double norm_eps = 1e-6;
   double norm_offset = 0;            // added to the weights of its RMSNorms
+  bool layer_norm = false;           // its norms with weights alone are LayerNorms, not RMSNorms
   bool post_norm = false;            // its norm comes after the residual sum, not before the part
   bool qk_norm = false;              // an RMSNorm of every query and key head
   bool qk_norm_wide = false;         // that norm is of all queries, and of all keys, of a token
   bool branch = false;               // it writes what it would add to what it reads
   bool padding_in_documents = true;  // embedding: false: padding_id would count for no position
   std::optional<Rope> rope = {};     // queries and keys are turned by their positions
-  std::int64_t window = 0;  // causal attention: tokens that a query sees, itself the last; 0: all
-  double score_scale = 0;   // attention: of q k; 0: 1 / sqrt(D)
-  double score_cap = 0;     // attention: a score s becomes cap tanh(s / cap); 0: it stays
-  double logit_cap = 0;     // head: so does a logit
+  // Attention: tokens that a query sees to either side, itself one of them, or, causal, up to its
+  // own; 0: all.
+  std::int64_t window = 0;
+  double score_scale = 0;            // attention: of q k; 0: 1 / sqrt(D)
+  double score_cap = 0;              // attention: a score s becomes cap tanh(s / cap); 0: it stays
+  double logit_cap = 0;              // head: so does a logit
   double attention_dropout = 0;      // attention: in training, of its probabilities
   double embedding_scale = 1;        // embedding: of the rows that are looked up
   std::string with = {};             // the stream of a branch, which it adds, too; "": none
@@ -78,6 +82,7 @@ struct PartShape {
   [[nodiscard]] bool gated() const { return is_gated(activation); }
   // Of q k, as attention multiplies it.
   [[nodiscard]] double scale_of_scores() const;
+  friend bool operator==(const PartShape&, const PartShape&) = default;
 };
 
 // The kind of parts that attend along a dim of a grid.

@@ -2,6 +2,7 @@
 //
 //   RMSNorm, one vector:    xn = w x / sqrt(mean(x^2) + eps)
 //   LayerNorm, two vectors: xn = w (x - mean(x)) / sqrt(var(x) + eps) + b
+//   LayerNorm of a part that has no RMSNorm (PartShape::layer_norm), one: the same without b
 //
 // The adjoint reads x and makes the statistics of its rows again.
 #include <numeric>

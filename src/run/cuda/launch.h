@@ -38,8 +38,9 @@ struct Rows {
 // --- norms (norm.cu, norm_adjoint.cu) ------------------------------------------------------------
 
 // Each of the `runs` runs of `width` columns in each of `rows` rows is normed by itself.
-//   RMSNorm (Zhang & Sennrich 2019), where b is null: y = x / sqrt(mean(x^2) + eps) * w
-//   LayerNorm (Ba et al. 2016): y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + b
+//   RMSNorm (Zhang & Sennrich 2019): y = x / sqrt(mean(x^2) + eps) * w
+//   LayerNorm (Ba et al. 2016), `layer`: y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w
+//   + b
 struct Norm {
   Type type = Type::float32;  // of x, y, w, b and x's and y's gradients
   std::int64_t rows = 0;
@@ -48,7 +49,8 @@ struct Norm {
   double eps = 0;
   double offset = 0;        // of an RMSNorm: added to each weight
   const void* w = nullptr;  // [width]
-  const void* b = nullptr;  // [width]
+  const void* b = nullptr;  // [width] of a LayerNorm, or null: 0; the adjoint does not read it
+  bool layer = false;
 };
 
 void norm(const Norm& norm, ConstRows x, Rows y, Stream stream);
@@ -62,7 +64,7 @@ struct NormAdjoint {
   Rows grad_x;              // may be grad_y
   bool accumulate = false;  // added to grad_x, in the sum type, rounded once
   void* grad_w = nullptr;   // [width], sum type; always added to
-  void* grad_b = nullptr;   // [width], sum type; of a LayerNorm
+  void* grad_b = nullptr;   // [width], sum type; of a LayerNorm, or null
   void* scratch = nullptr;  // norm_scratch_bytes, whatever it holds; aligned to 16
 };
 std::size_t norm_scratch_bytes(const Norm& norm);

@@ -58,7 +58,7 @@ struct NormBody {
         S b[kColumns] = {};
         load<kAligned>(run.in<T>(x) + c, count, v);
         load<kAligned>(static_cast<const T*>(norm.w) + c, count, w);
-        if constexpr (kLayer) {
+        if (kLayer && norm.b != nullptr) {
           load<kAligned>(static_cast<const T*>(norm.b) + c, count, b);
         }
         for (int e = 0; e < kColumns; ++e) {

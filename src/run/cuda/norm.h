@@ -49,7 +49,7 @@ void with_norm(const Norm& norm, std::initializer_list<ConstRows> rows, Call cal
       all = all && aligned<T>(one);
     }
     with_bool(all, [&](auto is_aligned) {
-      with_bool(norm.b != nullptr, [&](auto is_layer) { call(tag, is_aligned, is_layer); });
+      with_bool(norm.layer, [&](auto is_layer) { call(tag, is_aligned, is_layer); });
     });
   });
 }

@@ -37,7 +37,9 @@ struct AddParts {
         for (int k = t; k < kThreads; k += 32) {
           sum += shared.sums[k];
         }
-        static_cast<S*>(i < parts.slots ? adjoint.grad_w : adjoint.grad_b)[column] += sum;
+        if (S* const to = static_cast<S*>(i < parts.slots ? adjoint.grad_w : adjoint.grad_b)) {
+          to[column] += sum;
+        }
       }
     });
   }

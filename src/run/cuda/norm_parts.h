@@ -21,7 +21,7 @@ struct Parts {
   Parts(const Norm& norm, const NormTeams& teams, int pack)
       : blocks(std::min(kMostBlocks, ceil_div(norm.rows * norm.runs, teams.count()))),
         slots(ceil_div(norm.width, pack << teams.shift) * (pack << teams.shift)),
-        numbers(norm.b != nullptr ? 2 * slots : slots),
+        numbers(norm.layer ? 2 * slots : slots),
         room_bytes(static_cast<std::size_t>(teams.count() * numbers) * sizeof(S)) {
     room_bytes = room_bytes > kRoomBytes ? 0 : room_bytes;
   }
@@ -75,7 +75,7 @@ PARADYSE_DEVICE void adjoint_packs(
   });
 }
 
-// Adds the parts, in the order of blocks, to the gradients of w and b.
+// Adds the parts, in the order of blocks, to the gradients of w and b, those that are there.
 void add_parts(const Norm& norm, const NormAdjoint& adjoint, Stream stream);
 
 }  // namespace paradyse::PARADYSE_KERNELS

@@ -24,6 +24,7 @@ void activation(Frame& frame, const Op& op) {
       return;
     case Activation::swiglu:
     case Activation::geglu:
+    case Activation::geglu_exact:
       break;  // has an op of its own
   }
   throw std::logic_error("activation: not a function of one operand");
@@ -48,6 +49,7 @@ void backward(Activation function, const at::Tensor& grad_a, const at::Tensor& h
       return;
     case Activation::swiglu:
     case Activation::geglu:
+    case Activation::geglu_exact:
       break;
   }
   throw std::logic_error("activation: not a function of one operand");

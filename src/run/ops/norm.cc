@@ -1,4 +1,5 @@
-// xn, like x [T, H]: every row by itself RMSNorm, or LayerNorm where there are two vectors.
+// xn, like x [T, H]: every row by itself RMSNorm, or LayerNorm where there are two vectors or the
+// part has no other norms; b may be missing.
 //
 //   xn = (w + offset) x / sqrt(mean(x^2) + eps), or xn = w (x - mean(x)) / sqrt(var(x) + eps) + b
 //
@@ -9,6 +10,13 @@
 #include "src/run/ops/rms_norm.h"
 
 namespace paradyse::ops {
+namespace {
+
+bool is_layer_norm(const Frame& frame, const Op& op) {
+  return op.vectors.size() == 2 || frame.program().shape.layer_norm;
+}
+
+}  // namespace
 
 void norm(Frame& frame, const Op& op) {
   const at::Tensor x_TH = frame.value(op.in[0]);
@@ -16,8 +24,9 @@ void norm(Frame& frame, const Op& op) {
   const auto v = idx(op.vectors.begin);
   const double eps = frame.program().shape.norm_eps;
   const at::Tensor y_TH = frame.make(op.out[0]);
-  if (op.vectors.size() == 2) {
-    frame.kernels().layer_norm(x_TH, vectors.at(v), vectors.at(v + 1), eps, y_TH);
+  if (is_layer_norm(frame, op)) {
+    const at::Tensor b = op.vectors.size() == 2 ? vectors.at(v + 1) : at::Tensor();
+    frame.kernels().layer_norm(x_TH, vectors.at(v), b, eps, y_TH);
   } else {
     frame.kernels().rms_norm(x_TH, vectors.at(v), rms_norm_of(frame.program().shape), y_TH);
   }
@@ -34,8 +43,10 @@ void norm_adjoint(Frame& frame, const Op& op) {
       .x = grad_x_TH,
       .accumulate = accumulate,
       .w = frame.vector_gradient(op.vectors.begin)};
-  if (op.vectors.size() == 2) {
-    gradients.b = frame.vector_gradient(op.vectors.begin + 1);
+  if (is_layer_norm(frame, op)) {
+    if (op.vectors.size() == 2) {
+      gradients.b = frame.vector_gradient(op.vectors.begin + 1);
+    }
     frame.kernels().layer_norm_adjoint(x_TH, weights.at(v), eps, gradients);
   } else {
     frame.kernels().rms_norm_adjoint(

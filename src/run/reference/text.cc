@@ -314,6 +314,7 @@ at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, std::int64_t laye
 at::Tensor activated(const at::Tensor& x, Activation activation) {
   switch (activation) {
     case Activation::gelu:
+    case Activation::geglu_exact:
       return 0.5 * x * (1 + at::erf(x / std::sqrt(2.0)));
     case Activation::gelu_tanh:
     case Activation::geglu:

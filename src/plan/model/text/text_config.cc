@@ -267,6 +267,7 @@ std::string activation_name(Activation activation) {
     case Activation::silu:
       return "silu";
     case Activation::gelu:
+    case Activation::geglu_exact:
       return "gelu";
     case Activation::gelu_tanh:
       return "gelu_new";

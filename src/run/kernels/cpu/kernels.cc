@@ -96,12 +96,13 @@ inline __attribute__((always_inline)) void layer_norm_row(
   }
   const Sum<T> inverse = 1 / std::sqrt(squares / static_cast<Sum<T>>(H) + eps);
   for (std::int64_t i = 0; i < H; ++i) {
-    put(out[i], (wide(in[i]) - mean) * inverse * wide(w[i]) + wide(b[i]));
+    put(out[i],
+        (wide(in[i]) - mean) * inverse * wide(w[i]) + (b == nullptr ? Sum<T>{0} : wide(b[i])));
   }
 }
 
 // With s = 1/deviation, n = (x - mean) s and g = w grad_y: grad_x = s (g - mean(g) - n mean(g n)),
-// grad_w += grad_y n, grad_b += grad_y.
+// grad_w += grad_y n, grad_b += grad_y where it is there.
 template <typename T>
 inline __attribute__((always_inline)) void layer_norm_adjoint_row(
     const T* in,
@@ -131,13 +132,15 @@ inline __attribute__((always_inline)) void layer_norm_adjoint_row(
   const Sum<T> s = 1 / std::sqrt(squares / count + eps);
   const Sum<T> mean_g = sum_g / count;
   const Sum<T> mean_gn = s * dot / count;
+  for (std::int64_t i = 0; grad_b != nullptr && i < H; ++i) {
+    grad_b[i] += wide(grad_y[i]);
+  }
   for (std::int64_t i = 0; i < H; ++i) {
     const Sum<T> n = (wide(in[i]) - mean) * s;
     const auto g = wide(grad_y[i]);
     const Sum<T> own = s * (wide(w[i]) * g - mean_g - n * mean_gn);
     put(out[i], accumulate ? wide(out[i]) + own : own);
     grad_w[i] += g * n;
-    grad_b[i] += g;
   }
 }
 
@@ -1012,7 +1015,11 @@ void layer_norm(
     const at::Tensor& b,
     double eps,
     const at::Tensor& y) {
-  layer_norm_call(norm_of(x, w, eps), b.const_data_ptr(), y.mutable_data_ptr(), y.stride(0));
+  layer_norm_call(
+      norm_of(x, w, eps),
+      b.defined() ? b.const_data_ptr() : nullptr,
+      y.mutable_data_ptr(),
+      y.stride(0));
 }
 
 void layer_norm_adjoint(
@@ -1025,7 +1032,7 @@ void layer_norm_adjoint(
        gradients.x.stride(0),
        gradients.accumulate,
        gradients.w.mutable_data_ptr(),
-       gradients.b.mutable_data_ptr()});
+       gradients.b.defined() ? gradients.b.mutable_data_ptr() : nullptr});
 }
 
 void add_to_rows(const at::Tensor& y, const at::Tensor& b, double scale) {

@@ -33,8 +33,7 @@ inline Type type_of(const at::Tensor& tensor) {
 inline ConstRows rows_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0)}; }
 inline Rows rows_to(const at::Tensor& x) { return {x.mutable_data_ptr(), x.stride(0)}; }
 
-inline Norm norm_of(
-    const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm& norm, const void* b) {
+inline Norm norm_of(const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm& norm) {
   const std::int64_t width = w.size(0);
   return {
       .type = type_of(x),
@@ -43,8 +42,14 @@ inline Norm norm_of(
       .width = width,
       .eps = norm.eps,
       .offset = norm.offset,
-      .w = w.const_data_ptr(),
-      .b = b};
+      .w = w.const_data_ptr()};
+}
+inline Norm layer_norm_of(
+    const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps) {
+  Norm norm = norm_of(x, w, eps);
+  norm.b = b.defined() ? b.const_data_ptr() : nullptr;
+  norm.layer = true;
+  return norm;
 }
 inline void rms_norm(
     const at::Tensor& x,
@@ -52,7 +57,7 @@ inline void rms_norm(
     const kernels::RmsNorm& numbers,
     const at::Tensor& y) {
   const Stream stream = stream_of(x);
-  norm(norm_of(x, w, numbers, nullptr), rows_of(x), rows_to(y), stream);
+  norm(norm_of(x, w, numbers), rows_of(x), rows_to(y), stream);
   check_launches();
 }
 inline void layer_norm(
@@ -62,11 +67,10 @@ inline void layer_norm(
     double eps,
     const at::Tensor& y) {
   const Stream stream = stream_of(x);
-  norm(norm_of(x, w, eps, b.const_data_ptr()), rows_of(x), rows_to(y), stream);
+  norm(layer_norm_of(x, w, b, eps), rows_of(x), rows_to(y), stream);
   check_launches();
 }
 
-// The adjoint of a norm does not read b: w stands for one.
 inline void adjoint_of(const Norm& norm, const at::Tensor& x, const kernels::NormGradients& to) {
   const Stream stream = stream_of(x);
   const HostScope library_memory;
@@ -79,7 +83,7 @@ inline void adjoint_of(const Norm& norm, const at::Tensor& x, const kernels::Nor
        .grad_x = rows_to(to.x),
        .accumulate = to.accumulate,
        .grad_w = to.w.mutable_data_ptr(),
-       .grad_b = norm.b == nullptr ? nullptr : to.b.mutable_data_ptr(),
+       .grad_b = to.b.defined() ? to.b.mutable_data_ptr() : nullptr,
        .scratch = scratch.mutable_data_ptr()},
       stream);
   check_launches();
@@ -89,11 +93,11 @@ inline void rms_norm_adjoint(
     const at::Tensor& w,
     const kernels::RmsNorm& numbers,
     const kernels::NormGradients& to) {
-  adjoint_of(norm_of(x, w, numbers, nullptr), x, to);
+  adjoint_of(norm_of(x, w, numbers), x, to);
 }
 inline void layer_norm_adjoint(
     const at::Tensor& x, const at::Tensor& w, double eps, const kernels::NormGradients& to) {
-  adjoint_of(norm_of(x, w, eps, w.const_data_ptr()), x, to);
+  adjoint_of(layer_norm_of(x, w, {}, eps), x, to);
 }
 
 inline void rotate(const at::Tensor& x, const kernels::Rotation& rotation) {
