@@ -33,14 +33,15 @@ import transformers
 from safetensors.torch import save_file
 from transformers import (
     BertConfig, BertForMaskedLM, BertForPreTraining, DistilBertConfig, DistilBertForMaskedLM, Gemma2Config,
-    Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config,
-    Olmo2ForCausalLM, OPTConfig, OPTForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+    Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, ModernBertConfig,
+    ModernBertForMaskedLM, Olmo2Config, Olmo2ForCausalLM, OPTConfig, OPTForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
     Qwen3ForCausalLM, RobertaConfig, RobertaForMaskedLM, modeling_rope_utils)
 from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
+from transformers.models.modernbert import modeling_modernbert
 from transformers.models.olmo2 import modeling_olmo2
 from transformers.models.opt import modeling_opt
 from transformers.models.phi3 import modeling_phi3
@@ -62,10 +63,11 @@ ARCHITECTURES = {
     "distilbert": (DistilBertConfig, DistilBertForMaskedLM),
     "gemma2": (Gemma2Config, Gemma2ForCausalLM),
     "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
+    "modernbert": (ModernBertConfig, ModernBertForMaskedLM),
 }
 # Names of tensors in files that differ from those of parameters.
 STORED = {"neox": {"lm_head.weight": "embed_out.weight"}}
-MASKED = ("bert", "roberta", "distilbert")
+MASKED = ("bert", "roberta", "distilbert", "modernbert")
 # Saved as another class of the architecture, with heads for other tasks, which the loss does not see.
 CLASSES = {"bert_pretraining": BertForPreTraining}
 
@@ -152,6 +154,23 @@ MODELS = {
              layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
              rope_parameters=dict(
                  full_attention=dict(rope_type="linear", factor=3.0, rope_theta=500.0),
+                 sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
+    "modernbert": (  # windows to both sides in two layers of four, with a base of their own
+        26, LENGTHS,
+        dict(hidden_size=18, num_attention_heads=3, intermediate_size=20, vocab_size=23, num_hidden_layers=4,
+             max_position_embeddings=64, pad_token_id=3, local_attention=9, norm_eps=1e-3,
+             rope_parameters=dict(
+                 full_attention=dict(rope_type="default", rope_theta=500.0),
+                 sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
+    "modernbert_biases": (  # biases everywhere; a window in the first layer and in the last; other functions
+        27, LENGTHS,
+        dict(hidden_size=16, num_attention_heads=4, intermediate_size=22, vocab_size=23, num_hidden_layers=3,
+             max_position_embeddings=64, pad_token_id=3, local_attention=4, norm_eps=1e-3, norm_bias=True,
+             attention_bias=True, mlp_bias=True, classifier_bias=True, tie_word_embeddings=False,
+             hidden_activation="gelu_new", classifier_activation="relu",
+             layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+             rope_parameters=dict(
+                 full_attention=dict(rope_type="default", rope_theta=500.0),
                  sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
     "olmo2": (  # norms of all queries and keys of a token, and of what is added; biases
         16, LENGTHS,
@@ -278,13 +297,15 @@ def patch_transformers():
     for module, name in [
             (modeling_llama, "Llama"), (modeling_mistral, "Mistral"), (modeling_qwen2, "Qwen2"), (modeling_qwen3, "Qwen3"),
             (modeling_olmo2, "Olmo2"), (modeling_phi3, "Phi3"), (modeling_gpt_neox, "GPTNeoX"),
-            (modeling_gemma2, "Gemma2"), (modeling_gemma3, "Gemma3")]:
+            (modeling_gemma2, "Gemma2"), (modeling_gemma3, "Gemma3"), (modeling_modernbert, "ModernBert")]:
         rotary = getattr(module, name + "RotaryEmbedding")
         rotary.compute_default_rope_parameters = in_float64(module, rotary.compute_default_rope_parameters, 1)
         rotary.forward = in_float64(module, rotary.forward, 2)
         if norm := getattr(module, name + "RMSNorm", None):  # others have torch's LayerNorm, in their own type
             norm.forward = in_float64(module, norm.forward, 2 if name.startswith("Gemma") else 1)
         module.eager_attention_forward = in_float64(module, module.eager_attention_forward, 1)
+    modeling_modernbert.apply_rotary_pos_emb = in_float64(
+        modeling_modernbert, modeling_modernbert.apply_rotary_pos_emb, 4)
     modeling_opt.eager_attention_forward = in_float64(
         modeling_opt, modeling_opt.eager_attention_forward, 1)
     functions = modeling_rope_utils.ROPE_INIT_FUNCTIONS
@@ -331,7 +352,7 @@ def model_of(name, config, weights):
     model = class_of(name)(config).double().eval()
     missing, unexpected = model.load_state_dict(weights, strict=False)
     tied = ["lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias",
-            "lm_head.decoder.weight", "lm_head.decoder.bias", "vocab_projector.weight"]
+            "lm_head.decoder.weight", "lm_head.decoder.bias", "vocab_projector.weight", "decoder.weight"]
     assert all(one in tied for one in missing), missing
     assert bool(missing) == config.tie_word_embeddings or name == "bert_pretraining", missing
     assert not unexpected, unexpected

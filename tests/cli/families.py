@@ -83,6 +83,18 @@ def models(seed):
             keys["rope_parameters"] = {kind: dict(rope_type="default", rope_theta=draw.choice([100.0, 10000.0]))
                                        for kind in ("full_attention", "sliding_attention")}
         add(name, keys)
+    keys = sizes(draw)
+    del keys["num_key_value_heads"]
+    keys |= dict(hidden_size=keys["num_attention_heads"] * draw.choice([4, 6]), pad_token_id=draw.choice([3, None]),
+                 max_position_embeddings=64, local_attention=draw.randrange(1, max(LENGTHS)),
+                 hidden_activation=draw.choice(["gelu", "silu"]), classifier_activation=draw.choice(["gelu", "relu"]))
+    keys |= {key: draw.random() < 0.5 for key in
+             ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias", "sparse_prediction")}
+    keys["layer_types"] = [draw.choice(["sliding_attention", "full_attention"])
+                           for _ in range(keys["num_hidden_layers"])]
+    keys["rope_parameters"] = {kind: dict(rope_type="default", rope_theta=draw.choice([100.0, 10000.0]))
+                               for kind in ("full_attention", "sliding_attention")}
+    add("modernbert", keys)
     return all_of
 
 
@@ -111,7 +123,7 @@ def adapt(folder, seed):
     golden.patch_transformers()
     draw = random.Random(seed)
     names = {"neox": ["query_key_value", "dense_4h_to_h"], "phi3": ["qkv_proj", "down_proj"],
-             "bert": ["query", "output.dense"], "distilbert": ["q_lin", "lin2"]}
+             "bert": ["query", "output.dense"], "distilbert": ["q_lin", "lin2"], "modernbert": ["Wqkv", "mlp.Wo"]}
     names["roberta"] = names["bert"]
     for base in models(seed):
         family = golden.architecture_of(base)

@@ -470,6 +470,83 @@ TEST(TextShape, ReadsGemma) {
   expect_refused(but(third, "attn_logit_softcapping", 50.0), "attn_logit_softcapping");
 }
 
+TEST(TextShape, ReadsModernBert) {
+  json config = {
+      {"model_type", "modernbert"},
+      {"num_hidden_layers", 5},
+      {"hidden_size", 24},
+      {"num_attention_heads", 3},
+      {"intermediate_size", 20},
+      {"vocab_size", 11}};
+  const TextShape shape = read(config);
+  EXPECT_TRUE(shape.masked_lm && shape.tied && shape.layer_norm && shape.gated());
+  EXPECT_FALSE(shape.causal || shape.norm_bias || shape.transform_bias || shape.qkv_bias);
+  EXPECT_TRUE(shape.head_bias);
+  EXPECT_EQ(shape.activation, Activation::geglu_exact);
+  EXPECT_EQ(shape.padding_id, -1);  // none of 11
+  EXPECT_EQ(read(config_of(shape)), shape);
+  EXPECT_EQ(config_of(shape).at("local_attention"), 128);
+  EXPECT_EQ(config_of(shape).at("global_attn_every_n_layers"), 3);
+  const Model model = text_model(shape);
+  EXPECT_EQ(model.period(), 3);
+  // The first layer's attention has no norm, the fourth's has.
+  const auto norms = [&](std::size_t part) {
+    return model.parts[part].part->weights(1).vectors_of(Role::norm).size();
+  };
+  EXPECT_EQ(norms(1), 0);
+  EXPECT_EQ(norms(7), 1);
+  EXPECT_EQ(model.parts[7].part->shape.window, 0);
+  // Which layers have a window, by either key; and none, or all.
+  const auto windows = [](const TextShape& of) {
+    std::string all;
+    for (std::int64_t layer = 0; layer < of.layers; ++layer) {
+      all += of.window_of(layer) > 0 ? 's' : 'f';
+    }
+    return all;
+  };
+  EXPECT_EQ(windows(shape), "fssfs");
+  for (const auto& [every, wanted] : std::vector<std::pair<int, std::string>>{
+           {1, "fffff"}, {2, "fsfsf"}, {4, "fsssf"}, {5, "fssss"}, {9, "fssss"}}) {
+    config["global_attn_every_n_layers"] = every;
+    const TextShape other = read(config);
+    EXPECT_EQ(windows(other), wanted);
+    EXPECT_EQ(read(config_of(other)), other);
+  }
+  config.erase("global_attn_every_n_layers");
+  for (const std::string wanted : {"fffff", "sssss", "fssfs", "fsfsf", "sfsfs", "ffsss"}) {
+    config["layer_types"] = json::array();
+    for (const char kind : wanted) {
+      config["layer_types"].push_back(kind == 's' ? "sliding_attention" : "full_attention");
+    }
+    const TextShape other = read(config);
+    EXPECT_EQ(windows(other), wanted);
+    EXPECT_EQ(read(config_of(other)), other);
+  }
+  config.erase("layer_types");
+  for (const std::int64_t tokens : {1, 2, 7, 128}) {  // to both sides together
+    config["local_attention"] = tokens;
+    EXPECT_EQ(read(config).window, tokens / 2 + 1);
+    EXPECT_EQ(read(config_of(read(config))), read(config));
+  }
+  config["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "default"}, {"rope_theta", 5e5}}},
+      {"sliding_attention", nullptr}};
+  EXPECT_EQ(rope_of(read(config), 0)->theta, 5e5);
+  EXPECT_EQ(rope_of(read(config), 1)->theta, 1e4);
+  for (const char* flag :
+       {"norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias"}) {
+    json other = config;
+    other[flag] = flag == std::string("decoder_bias") ? false : true;
+    EXPECT_NE(fingerprint(read(other)), fingerprint(read(config))) << flag;
+    EXPECT_NE(read(other).parameters(), read(config).parameters()) << flag;
+    EXPECT_EQ(read(config_of(read(other))), read(other)) << flag;
+  }
+  config["attention_dropout"] = 0.25;
+  EXPECT_EQ(read(config).attention_output_dropout, 0.25);
+  EXPECT_EQ(read(config_of(read(config))), read(config));
+  EXPECT_EQ(fingerprint(read(config)), fingerprint(without_dropout(read(config))));
+}
+
 TEST(TextShape, RefusesOtherMathematics) {
   expect_refused(with("model_type", "other"), "model_type", "other", "\"llama\"", "\"bert\"");
   expect_refused(
@@ -555,7 +632,8 @@ const char* const kTypes[] = {
     "opt",
     "bert",
     "roberta",
-    "distilbert"};
+    "distilbert",
+    "modernbert"};
 
 TEST(TextShape, ReadsEveryArchitecture) {
   const TextShape qwen2 = read(least("qwen2"));
@@ -634,6 +712,7 @@ TEST(TextShape, SizesThatAreNotThereAreTheFamilys) {
            Sizes{"gpt_neox", 44, 6144, 64, 64, 96, 24576, 50432, 2048},
            Sizes{"roberta", 12, 768, 12, 12, 64, 3072, 50265, 510},
            Sizes{"distilbert", 6, 768, 12, 12, 64, 3072, 30522, 512},
+           Sizes{"modernbert", 22, 768, 12, 12, 64, 1152, 50368, 8192},
        }) {
     SCOPED_TRACE(want.type);
     const TextShape shape = read({{"model_type", want.type}});
@@ -1012,6 +1091,9 @@ TEST(TextShape, ConfigIsTheInverseOfReading) {
     other.padding_id = is("gpt2") || is("gpt_neox") ? -1 : 7;
     other.position_offset = is("roberta") ? 8 : other.position_offset;
     other.attention_dropout = 0.25;
+    if (is("modernbert")) {
+      other.attention_output_dropout = 0.25;
+    }
     if (other.learned_positions) {
       other.activation = Activation::relu;
       other.max_positions = 77;

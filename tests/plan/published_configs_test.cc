@@ -102,6 +102,20 @@ constexpr const char* kDistilbert = R"({"activation": "gelu",
   "seq_classif_dropout": 0.2, "sinusoidal_pos_embds": false, "tie_weights_": true,
   "transformers_version": "4.10.0.dev0", "vocab_size": 30522})";
 
+constexpr const char* kModernBert = R"({"architectures": ["ModernBertForMaskedLM"],
+  "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 50281,
+  "classifier_activation": "gelu", "classifier_bias": false, "classifier_dropout": 0.0,
+  "classifier_pooling": "mean", "cls_token_id": 50281, "decoder_bias": true,
+  "deterministic_flash_attn": false, "embedding_dropout": 0.0, "eos_token_id": 50282,
+  "global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "gradient_checkpointing": false,
+  "hidden_activation": "gelu", "hidden_size": 768, "initializer_cutoff_factor": 2.0,
+  "initializer_range": 0.02, "intermediate_size": 1152, "layer_norm_eps": 1e-05,
+  "local_attention": 128, "local_rope_theta": 10000.0, "max_position_embeddings": 8192,
+  "mlp_bias": false, "mlp_dropout": 0.0, "model_type": "modernbert", "norm_bias": false,
+  "norm_eps": 1e-05, "num_attention_heads": 12, "num_hidden_layers": 22, "pad_token_id": 50283,
+  "position_embedding_type": "absolute", "sep_token_id": 50282, "tie_word_embeddings": true,
+  "torch_dtype": "float32", "transformers_version": "4.47.0.dev0", "vocab_size": 50368})";
+
 TEST(PublishedConfigs, AreReadWhole) {
   EXPECT_EQ(read(kMistral7B).parameters(), 7248023552);
   EXPECT_EQ(read(kPhi3Mini4k).parameters(), 3821079552);
@@ -112,6 +126,7 @@ TEST(PublishedConfigs, AreReadWhole) {
   EXPECT_EQ(read(kMistral7B01).parameters(), 7241732096);
   EXPECT_EQ(read(kGemma2).parameters(), 2614341888);
   EXPECT_EQ(read(kGemma3).parameters(), 999885952);
+  EXPECT_EQ(read(kModernBert).parameters(), 149655232);
 }
 
 TEST(PublishedConfigs, SayTheMathematics) {
@@ -141,6 +156,15 @@ TEST(PublishedConfigs, SayTheMathematics) {
   EXPECT_EQ(distilbert.residual_dropout, 0.1);
   EXPECT_EQ(distilbert.attention_output_dropout, 0.0);
   EXPECT_EQ(distilbert.segments, 0);
+  const TextShape modernbert = read(kModernBert);
+  EXPECT_FALSE(modernbert.causal || modernbert.norm_bias || modernbert.post_norm);
+  EXPECT_EQ(modernbert.window_of(0), 0);
+  EXPECT_EQ(modernbert.window_of(1), 65);  // 64 to each side, and its own
+  EXPECT_EQ(modernbert.window_of(20), 65);
+  EXPECT_EQ(modernbert.window_of(21), 0);
+  EXPECT_EQ(rope_of(modernbert, 0)->theta, 160000);
+  EXPECT_EQ(rope_of(modernbert, 1)->theta, 10000);
+  EXPECT_EQ(text_model(modernbert).period(), 3);
 }
 
 // The config with one key changed is refused by a message that says each of `parts`.
@@ -177,7 +201,35 @@ TEST(PublishedConfigs, AreRefusedForWhatIsNotThere) {
   expect_refused(kGemma2, "model_type", "gemma", "\"gemma2\"");
   expect_refused(kGemma3, "model_type", "gemma3", "\"gemma3_text\"");
   expect_refused(kGemma3, "attn_logit_softcapping", 50.0, "caps no scores");
-  expect_refused(kRoberta, "model_type", "modernbert", "windows");
+  expect_refused(kModernBert, "mlp_dropout", 0.1, "inside an MLP");
+  expect_refused(kModernBert, "layer_norm_eps", 1e-6, "norm_eps, which is");
+  expect_refused(kModernBert, "hidden_activation", "relu", "has a gate");
+  expect_refused(kModernBert, "initializer_cutoff_factor", 3.0, "accepted is 2");
+  expect_refused(kModernBert, "initializer_cutoff_factor", nullptr, "accepted is 2");
+  expect_refused(kModernBert, "sparse_pred_ignore_index", 0, "-100");
+  expect_refused(kModernBert, "num_attention_heads", 256, "turn pairs");
+  expect_refused(
+      kModernBert, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "not implemented");
+  expect_refused(
+      kModernBert,
+      "rope_parameters",
+      {{"full_attention", {{"rope_type", "yarn"}, {"factor", 2.0}}}},
+      "full_attention");
+  expect_refused(
+      kModernBert,
+      "rope_parameters",
+      {{"sliding_attention", {{"rope_theta", 500.0}}}},
+      "local_rope_theta",
+      "500");
+  expect_refused(kModernBert, "rope_parameters", {{"rope_theta", 500.0}}, "rope_theta");
+  expect_refused(kModernBert, "global_attn_every_n_layers", 0, "whole number");
+  expect_refused(
+      kModernBert,
+      "layer_types",
+      std::vector<std::string>(22, "full_attention"),
+      "global_attn_every_n_layers is 3",
+      "layer_types differs");
+  expect_refused(kModernBert, "is_decoder_of", true, "not known");
 }
 
 }  // namespace

@@ -42,6 +42,8 @@ const char* const kGolden[] = {
     "hf_distilbert",
     "hf_gemma2",
     "hf_gemma3",
+    "hf_modernbert",
+    "hf_modernbert_biases",
     "hf_qwen2_window",
     "hf_mistral"};
 

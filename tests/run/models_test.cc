@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -113,12 +114,28 @@ std::vector<Case> cases() {
          "sliding_window": 2, "sliding_window_pattern": 2, "rope_theta": 500.0,
          "rope_local_base_freq": 100.0, "rope_scaling": {"rope_type": "linear", "factor": 3.0},
          "attention_bias": true, "tie_word_embeddings": false})"),
+       lengths},
+      {"modernbert",  // windows that end inside pieces of a rank, and beyond its neighbours'
+       test::model_of(R"({"model_type": "modernbert", "num_hidden_layers": 3, "hidden_size": 20,
+         "num_attention_heads": 5, "intermediate_size": 13, "vocab_size": 31,
+         "max_position_embeddings": 64, "local_attention": 5, "global_attn_every_n_layers": 2,
+         "global_rope_theta": 500.0, "local_rope_theta": 100.0, "pad_token_id": 3,
+         "norm_eps": 0.001})"),
+       lengths},
+      {"modernbert_biases",
+       test::model_of(R"({"model_type": "modernbert", "num_hidden_layers": 2, "hidden_size": 12,
+         "num_attention_heads": 6, "intermediate_size": 11, "vocab_size": 29,
+         "max_position_embeddings": 64, "local_attention": 13, "norm_eps": 0.001,
+         "layer_types": ["sliding_attention", "full_attention"], "norm_bias": true,
+         "attention_bias": true, "mlp_bias": true, "classifier_bias": true,
+         "decoder_bias": false, "tie_word_embeddings": false, "hidden_activation": "silu",
+         "classifier_activation": "gelu_new", "embedding_dropout": 0.1, "attention_dropout": 0.2})"),
        lengths}};
   for (Case& c : all) {
     c.model = without_dropout(c.model);
   }
   // The same masks whatever the plan, recomputed or not: the reference draws them token by token.
-  for (const char* name : {"gpt2", "bert", "gpt_neox", "distilbert"}) {
+  for (const char* name : {"gpt2", "bert", "gpt_neox", "distilbert", "modernbert"}) {
     Case c = *std::find_if(
         all.begin(), all.end(), [&](const Case& other) { return other.name == name; });
     c.name += "_dropout";
@@ -127,6 +144,8 @@ std::vector<Case> cases() {
     c.model.attention_dropout = 0.25;
     if (c.name == "distilbert_dropout") {
       c.model.attention_output_dropout = 0;
+    } else if (c.name == "modernbert_dropout") {  // after attention alone
+      c.model.attention_output_dropout = std::exchange(c.model.residual_dropout, 0);
     }
     all.push_back(c);
   }

@@ -260,6 +260,8 @@ INSTANTIATE_TEST_SUITE_P(
         "hf_distilbert",
         "hf_gemma2",
         "hf_gemma3",
+        "hf_modernbert",
+        "hf_modernbert_biases",
         "hf_mistral_window",
         "hf_qwen2_window",
         // hf_bert_pretraining has more tensors than its model: tests/cli/grad_test.py

@@ -84,9 +84,19 @@ std::int64_t Model::period() const {
       return 1;
     }
   }
+  // Parts of one shape may differ in a norm, as a first layer's.
+  const auto same = [](const std::vector<const Part*>& a, const std::vector<const Part*>& b) {
+    return std::ranges::equal(a, b, [](const Part* x, const Part* y) {
+      return x == y || (x->kind == y->kind && x->shape == y->shape);
+    });
+  };
   std::int64_t period = 1;
-  while (period < layers &&
-         !std::equal(by_layer.begin() + period, by_layer.end(), by_layer.begin())) {
+  while (period < layers && !std::equal(
+                                by_layer.begin() + period,
+                                by_layer.end(),
+                                by_layer.begin(),
+                                by_layer.end() - period,
+                                same)) {
     ++period;
   }
   return std::max<std::int64_t>(1, std::min(period, layers));

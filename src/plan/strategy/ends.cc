@@ -19,8 +19,13 @@ Program build_transform(const Task& task) {
   Writer w(task);
   const ValueId stack = w.gather();
   const ValueId h = w.linear(
-      w.input(), {stack}, w.terms(stack, w.weights().rows("dense")), "h", w.layout(w.input()));
-  return w.finish(w.norm(w.activation(w.bias(h, Role::in_bias))));
+      w.normed_input(),
+      {stack},
+      w.terms(stack, w.weights().rows("dense")),
+      "h",
+      w.layout(w.input()));
+  const Role after = task.shape().post_norm ? Role::norm : Role::added_norm;
+  return w.finish(w.norm(w.activation(w.bias(h, Role::in_bias)), after));
 }
 
 Program build_head(const Task& task) {

@@ -2,7 +2,8 @@
 // head, C = D / 2 pairs that are rotated, F width of the feed-forward, V vocabulary.
 //
 // Mathematics and names as in Hugging Face transformers'
-// modeling_{llama,qwen2,qwen3,olmo2,phi3,gemma2,gemma3,gpt2,gpt_neox,opt,bert,roberta,distilbert}.py;
+// modeling_{llama,qwen2,qwen3,olmo2,phi3,gemma2,gemma3,gpt2,gpt_neox,opt,bert,roberta,distilbert,
+// modernbert}.py;
 // tests/golden holds this file against them.
 #include "src/run/reference/text.h"
 
@@ -94,9 +95,11 @@ struct Pass {
           x, is_gemma() ? 1 + w.at(name + ".weight") : w.at(name + ".weight"), shape.norm_eps);
     }
     const auto centred = x - x.mean(-1, /*keepdim=*/true);
-    return centred * at::rsqrt(centred.square().mean(-1, /*keepdim=*/true) + shape.norm_eps) *
-               w.at(name + ".weight") +
-           w.at(name + ".bias");
+    const auto scaled = centred *
+                        at::rsqrt(centred.square().mean(-1, /*keepdim=*/true) + shape.norm_eps) *
+                        w.at(name + ".weight");
+    const auto bias = w.find(name + ".bias");
+    return bias == w.end() ? scaled : scaled + bias->second;
   }
   [[nodiscard]] at::Tensor linear(const at::Tensor& x, const std::string& name) const {
     const at::Tensor& weight = w.at(name + ".weight");
@@ -165,7 +168,7 @@ std::int64_t turned_of(const TextShape& shape) {
 at::Tensor frequencies(const TextShape& shape, std::int64_t layer) {
   const RopeScaling& scaling = shape.rope_scaling;
   const double pi = std::acos(-1.0);
-  if (shape.architecture == "gemma3_text" && shape.window_of(layer) > 0) {
+  if (shape.window_rope_theta > 0 && shape.window_of(layer) > 0) {
     return at::pow(
         shape.window_rope_theta, -at::arange(0, shape.head_dim, 2, at::kDouble) / shape.head_dim);
   }
@@ -295,10 +298,10 @@ at::Tensor attention(const at::Tensor& x_TH, const Pass& pass, std::int64_t laye
     score_NTT = at::tanh(score_NTT / shape.score_cap) * shape.score_cap;
   }
   if (const std::int64_t window = shape.window_of(layer); window > 0) {
-    const auto past_TT =
-        at::ones({tokens, tokens}, x_TH.options().dtype(at::kBool).requires_grad(false))
-            .tril(-window);
-    score_NTT = score_NTT.masked_fill(past_TT, -std::numeric_limits<double>::infinity());
+    const auto all_TT =
+        at::ones({tokens, tokens}, x_TH.options().dtype(at::kBool).requires_grad(false));
+    const auto far_TT = all_TT.tril(-window).logical_or(all_TT.triu(window));
+    score_NTT = score_NTT.masked_fill(far_TT, -std::numeric_limits<double>::infinity());
   }
   if (shape.causal) {
     const auto future_TT =
@@ -375,7 +378,8 @@ at::Tensor logits_of(const Pass& pass, const Document& document) {
         shape.attention_output_dropout.value_or(shape.residual_dropout), shape.residual_dropout};
     at::Tensor read_TH = x_TH;
     for (const int part : {0, 1}) {
-      const at::Tensor in = norm_first ? pass.norm(read_TH, norms[part]) : read_TH;
+      const bool bare = part == 0 && layer == 0 && pass.names.bare_first;
+      const at::Tensor in = norm_first && !bare ? pass.norm(read_TH, norms[part]) : read_TH;
       at::Tensor y = part == 0 ? attention(in, pass, layer) : mlp(in, pass, prefix);
       y = shape.architecture == "olmo2" ? pass.norm(y, norms[part]) : y;
       if (pass.is_gemma()) {
@@ -390,11 +394,16 @@ at::Tensor logits_of(const Pass& pass, const Document& document) {
   }
   at::Tensor bias;
   if (!pass.names.transform.empty()) {
+    if (!pass.names.last_norm.empty()) {
+      x_TH = pass.norm(x_TH, pass.names.last_norm);
+    }
     const bool roberta = shape.architecture == "roberta";  // whose head is always a GELU's
     x_TH = activated(
-        pass.linear(x_TH, pass.names.transform), roberta ? Activation::gelu : shape.activation);
+        pass.linear(x_TH, pass.names.transform),
+        roberta ? Activation::gelu : shape.transform_activation.value_or(shape.activation));
     x_TH = pass.norm(x_TH, pass.names.transform_norm);
-    bias = pass.w.at(shape.tied ? pass.names.tied_head_bias : pass.names.head_bias);
+    const auto found = pass.w.find(shape.tied ? pass.names.tied_head_bias : pass.names.head_bias);
+    bias = found == pass.w.end() ? bias : found->second;
   } else {
     x_TH = pass.norm(x_TH, pass.names.last_norm);
   }

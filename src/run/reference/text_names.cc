@@ -102,6 +102,26 @@ Names distilbert() {
       .tied_head_bias = "vocab_projector.bias"};
 }
 
+Names modernbert() {
+  return {
+      .layer = "model.layers.",
+      .attention_norm = "attn_norm",
+      .fused = "attn.Wqkv",
+      .o = "attn.Wo",
+      .mlp_norm = "mlp_norm",
+      .fused_mlp = "mlp.Wi",
+      .down = "mlp.Wo",
+      .tokens = "model.embeddings.tok_embeddings.weight",
+      .embedding_norm = "model.embeddings.norm",
+      .last_norm = "model.final_norm",
+      .transform = "head.dense",
+      .transform_norm = "head.norm",
+      .head = "decoder.weight",
+      .head_bias = "decoder.bias",
+      .tied_head_bias = "decoder.bias",
+      .bare_first = true};
+}
+
 Names llama() {
   return {
       .layer = "model.layers.",
@@ -152,6 +172,7 @@ Names names_of(const TextShape& shape) {
          : name == "bert"            ? bert("bert.")
          : name == "roberta"         ? roberta()
          : name == "distilbert"      ? distilbert()
+         : name == "modernbert"      ? modernbert()
          : name == "olmo2"           ? olmo2()
          : name == "phi3"            ? phi3()
          : name.starts_with("gemma") ? gemma()
@@ -166,7 +187,7 @@ std::map<std::string, std::vector<std::int64_t>> parameters(const TextShape& sha
   std::map<std::string, std::vector<std::int64_t>> all = {{names.tokens, {shape.vocab, H}}};
   const auto norm = [&](const std::string& name) {
     all[name + ".weight"] = {H};
-    if (shape.layer_norm) {
+    if (shape.layer_norm && shape.norm_bias) {
       all[name + ".bias"] = {H};
     }
   };
@@ -192,12 +213,16 @@ std::map<std::string, std::vector<std::int64_t>> parameters(const TextShape& sha
     }
   }
   if (!names.transform.empty()) {
-    linear(names.transform, H, H, true);
-    all[shape.tied ? names.tied_head_bias : names.head_bias] = {shape.vocab};
+    linear(names.transform, H, H, shape.transform_bias);
+    if (shape.head_bias) {
+      all[shape.tied ? names.tied_head_bias : names.head_bias] = {shape.vocab};
+    }
   }
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
     const std::string prefix = names.layer + std::to_string(layer) + ".";
-    norm(prefix + names.attention_norm);
+    if (layer > 0 || !names.bare_first) {
+      norm(prefix + names.attention_norm);
+    }
     norm(prefix + names.mlp_norm);
     if (!names.attention_added_norm.empty()) {
       norm(prefix + names.attention_added_norm);

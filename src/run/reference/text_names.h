@@ -25,6 +25,7 @@ struct Names {
   std::string transform = {}, transform_norm = {};
   std::string head = {};
   std::string head_bias = {}, tied_head_bias = {};
+  bool bare_first = false;  // the first layer's attention has no norm
 };
 
 Names names_of(const TextShape& shape);

@@ -19,6 +19,7 @@ TextShape read_gpt2(const Keys& keys) {
   shape.qkv_bias = shape.out_bias = shape.mlp_bias = true;
   shape.tied = keys.flag("tie_word_embeddings", true);
   shape.initializer_range = keys.positive("initializer_range", shape.initializer_range);
+  shape.scaled_outputs = true;
   shape.embedding_dropout = keys.probability("embd_pdrop", 0.1);
   shape.residual_dropout = keys.probability("resid_pdrop", 0.1);
   shape.attention_dropout = keys.probability("attn_pdrop", 0.1);

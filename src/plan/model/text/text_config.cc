@@ -42,7 +42,8 @@ const std::vector<TextFamily>& families() {
          opt_family(),
          bert_family(),
          roberta_family(),
-         distilbert_family()});
+         distilbert_family(),
+         modernbert_family()});
     return all;
   }();
   return table;
@@ -93,7 +94,6 @@ constexpr std::array kForeign = {
     Foreign{"mistral3", kBesideText, "mistral"},
     Foreign{"mixtral", kExperts, "mistral"},
     Foreign{"mllama", kBesideText, "llama"},
-    Foreign{"modernbert", "it rotates, and its layers have windows of attention", "bert"},
     Foreign{"mpt", "its positions are biases of attention (ALiBi)", "gpt2"},
     Foreign{"mt5", kEncoderDecoder, "bert"},
     Foreign{"nemotron", "its MLP squares a ReLU", "llama"},
@@ -221,7 +221,7 @@ Number parameters_in(const TextShape& shape) {
   const Number kv_rows = number(shape.kv_heads) * d;
   const Number ffn = number(shape.ffn);
   const Number inputs = number(shape.gated() ? 2 : 1);  // gate, up
-  const Number norm = number(shape.layer_norm ? 2 : 1) * h;
+  const Number norm = number(shape.layer_norm && shape.norm_bias ? 2 : 1) * h;
   const Number attention = 2 * q_rows * h + 2 * kv_rows * h +  // q, o; k, v
                            number(shape.qkv_bias) * (q_rows + 2 * kv_rows) +
                            number(shape.out_bias) * h +
@@ -230,11 +230,13 @@ Number parameters_in(const TextShape& shape) {
   const Number norms = number(shape.sandwich_norm ? 4 : 2) * norm;  // of a layer
   const Number vocab = number(shape.vocab);
   const Number embedding = (vocab + number(shape.position_rows()) + number(shape.segments)) * h +
-                           norm * number(shape.post_norm);
+                           norm * number(shape.post_norm || shape.normed_embedding);
+  const Number transform = h * h + number(shape.transform_bias) * h + norm;
   const Number head = number(shape.tied ? 0 : 1) * vocab * h +
                       norm * number(shape.post_norm ? 0 : 1) +
-                      number(shape.masked_lm) * (h * h + h + norm + vocab);
-  return number(shape.layers) * (attention + mlp + norms) + embedding + head;
+                      number(shape.masked_lm) * (transform + number(shape.head_bias) * vocab);
+  const Number missing = norm * number(weight_names(shape).first_norm ? 0 : 1);
+  return number(shape.layers) * (attention + mlp + norms) - missing + embedding + head;
 }
 
 }  // namespace
@@ -498,6 +500,9 @@ std::string fingerprint(const TextShape& shape) {
   add_flag("scaled_embedding", shape.scaled_embedding);
   add_flag("sandwich_norm", shape.sandwich_norm);
   add_flag("layer_norm", shape.layer_norm);
+  add_flag("no_norm_bias", !shape.norm_bias);
+  add_flag("no_transform_bias", !shape.transform_bias);
+  add_flag("no_head_bias", !shape.head_bias);
   add_flag("post_norm", shape.post_norm);
   add_flag("added_norm", shape.added_norm);
   add_flag("parallel", shape.parallel);

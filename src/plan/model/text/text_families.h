@@ -37,6 +37,7 @@ TextFamily opt_family();
 TextFamily bert_family();
 TextFamily roberta_family();
 TextFamily distilbert_family();
+TextFamily modernbert_family();
 
 // Of a LLaMA's weights, which the names of its descendants differ from.
 WeightNames llama_names();

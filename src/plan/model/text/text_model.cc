@@ -13,16 +13,15 @@
 namespace paradyse {
 namespace {
 
-// GPT-2 starts what is added to the residual stream smaller, the more there is of it.
+// Some start what is added to the residual stream smaller, the more there is of it.
 double output_scale(const TextShape& model) {
-  return model.architecture == "gpt2" ? 1.0 / std::sqrt(2.0 * static_cast<double>(model.layers))
-                                      : 1.0;
+  return model.scaled_outputs ? 1.0 / std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0;
 }
 
 void add_norm(
     PartWeights& part, const TextShape& model, const std::string& name, Role role = Role::norm) {
   part.vectors.push_back({role, name + ".weight", model.hidden, 1.0 - model.norm_offset});
-  if (model.layer_norm) {
+  if (model.layer_norm && model.norm_bias) {
     part.vectors.push_back({role, name + ".bias", model.hidden});
   }
 }
@@ -152,9 +151,12 @@ PartWeights mlp_weights(const TextShape& model, int domain) {
       part.matrices.back().stored_rows = 2 * model.ffn;
       part.matrices.back().first = part.matrices.size() > 1 ? model.ffn : 0;
     }
-    if (model.mlp_bias) {
+    if (model.mlp_bias && names.gate != names.up) {
       part.vectors.push_back({Role::in_bias, name + ".bias", model.ffn});
     }
+  }
+  if (model.mlp_bias && names.gate == names.up) {
+    part.vectors.push_back({Role::in_bias, names.up + ".bias", 2 * model.ffn});
   }
   part.matrices.push_back(
       matrix("down", names.down, width, model.hidden, Side::output, names.input_first));
@@ -191,8 +193,14 @@ PartWeights transform_weights(const TextShape& model, int domain) {
       .matrices = {matrix(
           "dense", names.transform, even_cuts(model.hidden, domain), model.hidden, Side::input)},
       .vectors = {}};
-  add_norm(part, model, names.transform_norm);
-  part.vectors.push_back({Role::in_bias, names.transform + ".bias", model.hidden});
+  part.matrices.front().scale = output_scale(model);
+  if (!names.last_norm.empty()) {
+    add_norm(part, model, names.last_norm);
+  }
+  add_norm(part, model, names.transform_norm, model.post_norm ? Role::norm : Role::added_norm);
+  if (model.transform_bias) {
+    part.vectors.push_back({Role::in_bias, names.transform + ".bias", model.hidden});
+  }
   return part;
 }
 
@@ -204,6 +212,9 @@ PartWeights head_weights(const TextShape& model, int domain) {
       .matrices = {matrix(
           "tokens", names.head, even_cuts(model.vocab, domain), model.hidden, Side::input)},
       .vectors = {}};
+  if (model.masked_lm) {
+    part.matrices.front().scale = output_scale(model);
+  }
   if (model.tied) {  // the embedding's stack whole; the head reads its first matrix
     const std::string own = part.matrices.front().stored_as;
     part.matrices = embedding_weights(model, domain).matrices;
@@ -212,10 +223,10 @@ PartWeights head_weights(const TextShape& model, int domain) {
       shared.tied = true;
     }
   }
-  if (!names.last_norm.empty()) {
+  if (!names.last_norm.empty() && !model.masked_lm) {
     add_norm(part, model, names.last_norm);
   }
-  if (!names.head_bias.empty()) {
+  if (!names.head_bias.empty() && model.head_bias) {
     // Of the untied head transformers uses the bias under its own name.
     part.vectors.push_back(
         {Role::out_bias, model.tied ? names.head_bias : names.head + ".bias", model.vocab});
@@ -234,6 +245,7 @@ PartShape shape_of(const TextShape& model) {
       .activation = model.activation,
       .norm_eps = model.norm_eps,
       .norm_offset = model.norm_offset,
+      .layer_norm = model.layer_norm,
       .post_norm = model.post_norm,
       .qk_norm = model.qk_norm,
       .qk_norm_wide = model.qk_norm_wide,
@@ -280,7 +292,13 @@ Model text_model(const TextShape& shape) {
         .reads = {"x"},
         .writes = {"x"},
         .shape = shape_of(shape),
-        .weights = [shape, weights](int domain) { return weights(shape, domain); }};
+        .weights = [shape, weights](int domain) {
+          PartWeights all = weights(shape, domain);
+          for (Matrix& one : all.matrices) {
+            one.begin = shape.truncated_start ? Begin::truncated : one.begin;
+          }
+          return all;
+        }};
     return made;
   };
   const auto shared = [](Part made) { return std::make_shared<const Part>(std::move(made)); };
@@ -307,15 +325,24 @@ Model text_model(const TextShape& shape) {
     model.other_names.older = {{"embed_out.", "lm_head."}};
   }
   model.parts.push_back({.site = 0, .part = shared(std::move(embedding))});
-  std::map<std::int64_t, std::shared_ptr<const Part>> attentions;  // by their window
+  // By their window, and whether their input is normed.
+  std::map<std::pair<std::int64_t, bool>, std::shared_ptr<const Part>> attentions;
   const auto layer_mlp = shared(std::move(mlp));
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
     const auto site = 2 * static_cast<std::uint32_t>(layer + 1);
-    std::shared_ptr<const Part>& layer_attention = attentions[shape.window_of(layer)];
+    const bool normed = layer > 0 || weight_names(shape).first_norm;
+    std::shared_ptr<const Part>& layer_attention = attentions[{shape.window_of(layer), normed}];
     if (layer_attention == nullptr) {
       Part own = attention;
       own.shape.window = shape.window_of(layer);
       own.shape.rope = rope_of(shape, layer);
+      if (!normed) {
+        own.weights = [all = attention.weights](int domain) {
+          PartWeights some = all(domain);
+          std::erase_if(some.vectors, [](const Vector& one) { return one.role == Role::norm; });
+          return some;
+        };
+      }
       layer_attention = shared(std::move(own));
     }
     model.parts.push_back({.layer = layer, .site = site, .part = layer_attention});

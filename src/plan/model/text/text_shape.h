@@ -38,7 +38,9 @@ struct TextShape {
 
   // What sets the architectures apart.
   Activation activation = Activation::swiglu;
-  bool layer_norm = false;           // LayerNorm (with bias) instead of RMSNorm
+  bool layer_norm = false;           // LayerNorm instead of RMSNorm
+  bool norm_bias = true;             // LayerNorms have biases
+  bool normed_embedding = false;     // also where norms come before each part
   bool post_norm = false;            // norms after the residual sums; no norm before the head
   bool added_norm = false;           // what attention and MLP add is normed, and not their input
   bool parallel = false;             // the MLP reads what attention reads, and adds both
@@ -53,12 +55,16 @@ struct TextShape {
   std::int64_t turned = 0;           // columns of a head that are rotated, the first; 0: all
   std::int64_t segments = 0;         // rows of the segment embedding; every token is of segment 0
   bool masked_lm = false;            // labels come with the tokens; a transform before the head
+  bool transform_bias = true;        // of its product
+  bool head_bias = true;             // of its head
+  bool scaled_outputs = false;       // what is added to the residual stream starts smaller
+  bool truncated_start = false;      // matrices start without what is far from zero
   bool sandwich_norm = false;        // what attention and MLP add is normed, beside their input
   bool scaled_embedding = false;     // by sqrt(H)
   // Of that transform, where it is not the MLPs'.
   std::optional<Activation> transform_activation = {};
-  // sliding_window: a query sees so many tokens, itself the last, in the layers with a window; 0:
-  // all
+  // A query sees so many tokens in the layers with a window, itself the last (sliding_window) or,
+  // in attention to both sides, so many to each side, itself one of them; 0: all
   std::int64_t window = 0;
   // Which layers have the window, from the first on, over and over; empty: all.
   std::vector<bool> windowed = {};

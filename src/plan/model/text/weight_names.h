@@ -36,6 +36,7 @@ struct WeightNames {
   bool fused = false;          // q, k and v are one tensor
   bool fused_by_head = false;  // and in it those of each head stand together
   bool input_first = false;    // matrices are stored [in, out], not [out, in]
+  bool first_norm = true;      // the first layer's attention has a norm of its input
 };
 
 // Those of the shape's family.  Throws std::logic_error for an architecture that no configuration
