@@ -80,10 +80,10 @@ tokens_per_step = 3000
         self.assertEqual(file.stat().st_size, size)
 
     def test_train_measures_where_it_is_told_to(self):
-        arguments = ["--set", 'costs.file="measure"', "--set", "costs.profile_seconds=8",
+        arguments = ["--set", 'costs.file="measure"', "--set", "costs.profile_seconds=15",
                      "--set", "train.steps=1"]
         said = self.run_program("train", "-c", self.config, *arguments).stderr
-        self.assertIn("measuring the strategies on this machine, once, for 8 s", said)
+        self.assertIn("measuring the strategies on this machine, once, for 15 s", said)
         self.assertIn("model of measured costs", said)
         said = self.run_program("train", "-c", self.config, *arguments).stderr
         self.assertNotIn("measuring", said)
