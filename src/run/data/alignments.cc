@@ -42,15 +42,24 @@ std::string content_of_alignment(const std::filesystem::path& file) {
   return content;
 }
 
-// Ended by LF, CR LF or CR.
+// Ended by LF, CR LF, CR, or CR CR LF, which two conversions of CR LF leave.
 std::vector<AlignmentLine> lines_of(std::string_view content, const std::filesystem::path& file) {
   std::vector<AlignmentLine> lines;
   while (!content.empty()) {
     const std::size_t end = std::min(content.find_first_of("\r\n"), content.size());
     std::string_view text = content.substr(0, end);
     const std::string_view rest = content.substr(end);
-    const std::size_t mark = rest.starts_with("\r\n") ? 2 : 1;
+    const std::size_t line_feed = std::min(rest.find_first_not_of('\r'), rest.size());
+    const std::size_t mark = line_feed < rest.size() && rest[line_feed] == '\n' ? line_feed + 1 : 1;
     content.remove_prefix(std::min(end + mark, content.size()));
+    if (text.starts_with(kByteOrderMark)) {
+      refuse_line(
+          file,
+          lines.size() + 1,
+          lines.empty() ? "begins with two byte order marks: remove one"
+                        : "begins with a byte order mark, as files do: several files were joined "
+                          "here; give each by itself");
+    }
     if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
       refuse_line(
           file,
@@ -70,21 +79,19 @@ std::vector<AlignmentLine> lines_of(std::string_view content, const std::filesys
 
 std::vector<Alignment> read_alignment_file(
     const std::filesystem::path& file, const AlignmentReading& reading) {
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   const std::string content = content_of_alignment(file);
   std::string_view text = content;
   if (text.starts_with(kByteOrderMark)) {
     text.remove_prefix(kByteOrderMark.size());
   }
-  if (const std::string what = foreign_alignment(text); !what.empty()) {
+  if (const std::string what = foreign_alignment(text, file); !what.empty()) {
     refuse(file, what);
   }
   const std::vector<AlignmentLine> lines = lines_of(text, file);
-  const auto is_header = [](std::string_view line) { return line.starts_with("# STOCKHOLM"); };
   const auto first = std::ranges::find_if(lines, [&](const AlignmentLine& line) {
-    return is_header(line.text) || !(line.text.empty() || line.text.starts_with('#'));
+    return is_stockholm_header(line.text) || !(line.text.empty() || line.text.starts_with('#'));
   });
-  const bool is_stockholm = first != lines.end() && is_header(first->text);
+  const bool is_stockholm = first != lines.end() && is_stockholm_header(first->text);
   std::vector<Alignment> all =
       is_stockholm ? read_stockholm(lines, file, reading) : read_fasta(lines, file, reading);
   if (all.empty()) {

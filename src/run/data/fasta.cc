@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "src/plan/base/lower_case.h"
+#include "src/run/data/alignment_formats.h"
 #include "src/run/data/alignment_rows.h"
 
 namespace paradyse {
@@ -93,6 +94,15 @@ std::vector<Alignment> read_fasta(
   std::vector<AlignmentRow> rows;
   bool annotation = false;
   for (const AlignmentLine& line : lines) {
+    if (const std::string begun = rows.empty() ? "" : file_begun_by(line.text); !begun.empty()) {
+      refuse_line(
+          file,
+          line.number,
+          fmt::format(
+              "'{}': {} begins here, in the middle of a file; give the two as files of their own",
+              line.text,
+              begun));
+    }
     if (line.text.empty() || line.text.front() == '#') {
       continue;
     }

@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 
+#include "src/run/data/alignment_formats.h"
 #include "src/run/data/alignment_rows.h"
 
 namespace paradyse {
 namespace {
 
-constexpr std::string_view kHeader = "# STOCKHOLM 1.0";
 constexpr std::string_view kBlanks = " \t";
 
 // The next word of a line, and the rest after it.
@@ -36,7 +36,7 @@ class StockholmReader {
   void take(const AlignmentLine& line) {
     if (line.text.empty()) {
       end_block();
-    } else if (line.text.starts_with("# STOCKHOLM")) {
+    } else if (is_stockholm_header(line.text)) {
       begin(line);
     } else if (line.text == "//") {
       end(line);
@@ -66,8 +66,15 @@ class StockholmReader {
   };
 
   void begin(const AlignmentLine& line) {
-    if (line.text != kHeader) {
-      refuse_line(file_, line.number, fmt::format("'{}': only \"{}\" is read", line.text, kHeader));
+    if (line.text != kStockholmHeader) {
+      refuse_line(
+          file_,
+          line.number,
+          fmt::format(
+              "'{}': the line that begins an alignment is spelt \"{}\", and no other version is "
+              "read",
+              line.text,
+              kStockholmHeader));
     }
     if (header_) {
       refuse_line(
@@ -84,7 +91,9 @@ class StockholmReader {
   void end(const AlignmentLine& line) {
     if (!header_) {
       refuse_line(
-          file_, line.number, fmt::format("\"//\" ends no alignment; one begins with {}", kHeader));
+          file_,
+          line.number,
+          fmt::format("\"//\" ends no alignment; one begins with {}", kStockholmHeader));
     }
     end_block();
     if (!rows_.empty()) {
@@ -92,6 +101,7 @@ class StockholmReader {
       all_.back().marks_letters = marks_letters_;
     }
     header_.reset();
+    identified_.reset();
     rows_.clear();
     place_.clear();
     masked_.clear();
@@ -105,7 +115,8 @@ class StockholmReader {
       refuse_line(
           file_,
           line.number,
-          fmt::format("is outside of an alignment, which begins with a line \"{}\"", kHeader));
+          fmt::format(
+              "is outside of an alignment, which begins with a line \"{}\"", kStockholmHeader));
     }
   }
 
@@ -113,6 +124,19 @@ class StockholmReader {
     expect_begun(line);
     std::string_view rest = line.text;
     const std::string_view kind = take_word(rest);
+    if (kind == "#=GF" && take_word(rest) == "ID") {
+      if (identified_) {
+        refuse_line(
+            file_,
+            line.number,
+            fmt::format(
+                "the alignment has its name, #=GF ID, at line {} already: another begins here; "
+                "write a line \"//\" and a line \"{}\" before it",
+                *identified_,
+                kStockholmHeader));
+      }
+      identified_ = line.number;
+    }
     if (kind != "#=GC" && kind != "#=GR") {
       return;
     }
@@ -127,6 +151,21 @@ class StockholmReader {
     expect_begun(line);
     std::string_view rest = line.text;
     const std::string name(take_word(rest));
+    if (name.starts_with('>')) {
+      refuse_line(
+          file_,
+          line.number,
+          fmt::format(
+              "'{}': a line that begins with '>' is of A3M or FASTA, and the file begins as "
+              "Stockholm; give the two as files of their own",
+              name));
+    }
+    if (name.find_first_not_of('/') == std::string::npos) {
+      refuse_line(
+          file_,
+          line.number,
+          fmt::format("'{}': the end of an alignment is spelt \"//\"", line.text));
+    }
     if (rest.empty()) {
       refuse_line(
           file_,
@@ -251,7 +290,8 @@ class StockholmReader {
   const std::filesystem::path& file_;
   AlignmentReading reading_;
   std::vector<Alignment> all_;
-  std::optional<std::size_t> header_;  // the line of the alignment that is read
+  std::optional<std::size_t> header_;      // the line of the alignment that is read
+  std::optional<std::size_t> identified_;  // the line of its name
   std::vector<AlignmentRow> rows_;
   std::map<std::string, std::size_t> place_;  // of a name among the rows
   int blocks_ = 0;                            // that are whole
