@@ -189,7 +189,7 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.data.bytes,
        .known_by = KnownBy::documents},
       {.key = "data.protein",
-       .help = "Read alignments as proteins even if all their letters are A, C, G, T, U or N. "
+       .help = "Read alignments as proteins even if nine letters in ten are A, C, G, T, U or N. "
                "Otherwise such an alignment is refused as one of nucleotides.",
        .value = &c.data.protein,
        .known_by = KnownBy::alignments},

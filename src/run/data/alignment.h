@@ -9,6 +9,12 @@
 
 namespace paradyse {
 
+// A sequence that has gaps alone where the first has letters.
+struct GapRow {
+  std::string name;
+  std::size_t line = 0;
+};
+
 // An alignment: Stockholm, where the file begins so, else A3M (A2M) or aligned FASTA.
 struct Alignment {
   std::size_t line = 0;                              // of the file, where it begins
@@ -20,6 +26,7 @@ struct Alignment {
   std::vector<std::int32_t> places = {};
   // [sequence][residue] 1 for letters that count, 0 for others.  Empty: all count.
   std::vector<std::vector<std::int8_t>> counts = {};
+  std::vector<GapRow> gap_rows = {};
   bool marks_letters = false;  // its file says of letters that they are masked
   bool masks = false;          // a sample brings masks (EvoformerShape::msa_mask)
   bool openfold = false;       // a sample has the features of OpenFold's embeddings (evoformer.h)
@@ -64,7 +71,8 @@ MaskedLetters masked_letters(const std::string& name);
 // letters are insertions in A3M and letters elsewhere.  Names are unique in Stockholm; in FASTA
 // they may repeat.  Throws std::runtime_error naming the line: an unknown letter, rows of unequal
 // length, marks of a row that is not there, an alignment without a letter that counts, blocks or
-// alignments that are not whole, nucleotides, a file without sequences or of another format.
+// alignments that are not whole, another file in the middle, nucleotides (nine letters of ten, or
+// all of a few), a file without sequences or of another format.
 std::vector<Alignment> read_alignment_file(
     const std::filesystem::path& file, const AlignmentReading& reading = {});
 

@@ -67,30 +67,34 @@ const char* remedy(char letter) {
 }
 
 // The letters of nucleotides are a quarter of a protein's residues: eight residues have no others
-// once in fifty thousand.
+// once in fifty thousand.  Of many letters a few may be others: codes of several nucleotides (R, Y,
+// ...), and what is wrong.  X is any letter of either.
 void expect_amino_acids(const std::vector<AlignmentRow>& rows, const std::filesystem::path& file) {
   constexpr std::int64_t kEnough = 8;
+  constexpr std::int64_t kMany = 50;
+  constexpr std::int64_t kPercent = 90;  // of many
   std::int64_t letters = 0;
+  std::int64_t nucleotides = 0;
   for (const AlignmentRow& row : rows) {
     for (const char letter : row.text) {
-      if (is_gap(letter)) {
+      if (is_gap(letter) || upper(letter) == 'X') {
         continue;
       }
-      if (std::string_view("ACGTUN").find(upper(letter)) == std::string_view::npos) {
-        return;
-      }
       ++letters;
+      nucleotides +=
+          std::string_view("ACGTUN").find(upper(letter)) == std::string_view::npos ? 0 : 1;
     }
   }
-  if (letters >= kEnough) {
+  const bool most = letters >= kMany && 100 * nucleotides >= kPercent * letters;
+  if (most || (letters >= kEnough && nucleotides == letters)) {
     refuse_line(
         file,
         rows.front().line,
         fmt::format(
-            "all {} letters of the alignment are A, C, G, T, U or N: it is of nucleotides (DNA or "
-            "RNA), and the model's letters are amino acids; translate the sequences, or, if they "
-            "are "
-            "a protein's, set data.protein = true",
+            "{} of the {} letters of the alignment are A, C, G, T, U or N: it is of nucleotides "
+            "(DNA or RNA), and the model's letters are amino acids; translate the sequences, or, "
+            "if they are a protein's, set data.protein = true",
+            nucleotides == letters ? "all" : std::to_string(nucleotides),
             letters));
   }
 }
@@ -140,6 +144,13 @@ Alignment alignment_of(
     std::int32_t behind = 0;  // the last
   };
   std::vector<Columns> all;
+  const auto has_small = [&](const AlignmentRow& row) {
+    return small == SmallLetters::insertions && std::ranges::any_of(row.text, is_small);
+  };
+  // why a row may have other columns than its reader expects
+  constexpr const char* kSmall =
+      "small letters are insertions in A3M: write capitals, or, where rows are equally long with "
+      "them, name the file .fasta";
   for (const AlignmentRow& row : rows) {
     if (row.text.empty()) {
       refuse_line(
@@ -164,21 +175,26 @@ Alignment alignment_of(
           file,
           row.line,
           fmt::format(
-              "the row of '{}' has {} columns, the first {}; rows of an alignment are equally "
-              "long: align the sequences, or look for a row that is cut off",
+              "the row of '{}' has {} columns, the first {}; {}",
               row.name,
               columns.letters.size(),
-              all.front().letters.size()));
+              all.front().letters.size(),
+              has_small(row) || has_small(rows.front())
+                  ? fmt::format("{}; else look for a row that is cut off", kSmall)
+                  : "rows of an alignment are equally long: align the sequences, or look for a row "
+                    "that is cut off"));
     }
-  }
-  if (std::ranges::all_of(all.front().letters, is_gap)) {
-    refuse_line(
-        file,
-        rows.front().line,
-        fmt::format(
-            "the first row, '{}', has no letters: residues are the columns where it has one; put "
-            "the sequence that is asked about first",
-            rows.front().name));
+    if (&row == &rows.front() && std::ranges::all_of(columns.letters, is_gap)) {
+      refuse_line(
+          file,
+          row.line,
+          has_small(row)
+              ? fmt::format("the first row, '{}', has no capital letters; {}", row.name, kSmall)
+              : fmt::format(
+                    "the first row, '{}', has no letters: residues are the columns where it has "
+                    "one; put the sequence that is asked about first",
+                    row.name));
+    }
   }
   const std::string& asked_about = all.front().letters;
   const auto is_masked = [&](std::size_t column) {
@@ -273,6 +289,9 @@ Alignment alignment_of(
       counts.push_back(here ? 1 : 0);
       some_count = some_count || here;
       all_count = all_count && here;
+    }
+    if (std::ranges::all_of(letters, [](std::int32_t letter) { return letter == kGap; })) {
+      alignment.gap_rows.push_back({.name = rows[i].name, .line = rows[i].line});
     }
   }
   if (!some_count) {
