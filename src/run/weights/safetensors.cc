@@ -25,6 +25,7 @@
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
+#include "src/run/weights/foreign_tensors.h"
 
 namespace paradyse {
 
@@ -309,6 +310,10 @@ File opened(const fs::path& path) {
         path,
         "has " + std::to_string(mapped.size()) +
             " bytes, too few for the length of a header; fetch it again");
+  }
+  if (const std::string what = foreign_tensors(std::string_view(mapped.data(), mapped.size()));
+      !what.empty()) {
+    refuse(path, what + ", not safetensors; give a file as safetensors.torch.save_file writes it");
   }
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, mapped.data(), kLengthBytes);
