@@ -445,6 +445,7 @@ TEST(DataReport, SaysWhatWasLeftOutAndWhy) {
   DataCounts counts;
   counts.documents = 1;
   counts.tokens = 64;
+  counts.labels = 63;
   counts.jsonl_files = 2;
   EXPECT_THAT(data_lines(counts), ElementsAre("data: 1 document, 64 tokens from 2 JSONL files"));
   counts.max_tokens = 64;
@@ -479,6 +480,10 @@ TEST(DataReport, SaysWhatWasLeftOutAndWhy) {
   counts.vocab = 300;
   EXPECT_EQ(data_lines(counts).size(), 2U);
   EXPECT_EQ(json_of(counts)["left_without_label"], 1);
+  counts.labels = 0;
+  EXPECT_THAT(data_lines(counts)[1], HasSubstr("no label counts"));
+  counts.labels_counted = false;  // nobody knows
+  EXPECT_EQ(data_lines(counts).size(), 2U);
 }
 
 }  // namespace

@@ -211,7 +211,6 @@ at::Tensor mask_of(const Rows& of, std::int64_t rows, std::int64_t residues) {
 
 Sample sample_of(const Alignment& alignment, Draw draw) {
   constexpr std::int64_t kAcids = 20;
-  constexpr double kPredicted = 0.15;
   const auto all = static_cast<std::int64_t>(alignment.letters.size());
   const std::int64_t s = alignment.msa > 0 ? alignment.msa : all;
   const auto r = static_cast<std::int64_t>(alignment.letters.front().size());
@@ -236,7 +235,7 @@ Sample sample_of(const Alignment& alignment, Draw draw) {
     for (std::int64_t j = 0; j < r; ++j) {
       const std::int32_t truth = alignment.letters[row][idx(j)];
       std::int32_t seen = truth;
-      const bool predicted = draw.uniform() < kPredicted;
+      const bool predicted = draw.uniform() < kPredictedShare;
       if (predicted) {
         const double how = draw.uniform();
         if (how < 0.7) {

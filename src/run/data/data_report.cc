@@ -89,16 +89,15 @@ std::vector<std::string> data_lines(const DataCounts& counts, const std::string&
     line += fmt::format("; {} of padding left out", number(counts.padding, "token"));
   }
   if (!counts.left_out.empty()) {
-    std::string files;
-    for (const auto& [why, one] : counts.left_out) {
-      files += fmt::format("{}{} {} ({})", files.empty() ? "" : ", ", one.files, why, one.first);
-    }
-    line += "; files left out: " + files;
+    line += "; files left out: " + left_out_text(counts.left_out);
   }
   if (!counts.unused_keys.empty()) {
     line += "; keys not used: " + names(counts.unused_keys);
   }
   std::vector<std::string> lines = {line};
+  if (counts.labels_counted && counts.labels == 0 && counts.documents > 0) {
+    lines.push_back(fmt::format("{}: no label counts: there is nothing to predict", key));
+  }
   if (counts.beyond_window > 0) {
     lines.push_back(fmt::format(
         "{}: {} longer than max_position_embeddings, {}: rotary positions continue beyond those "
@@ -116,6 +115,14 @@ std::vector<std::string> data_lines(const DataCounts& counts, const std::string&
         counts.vocab));
   }
   return lines;
+}
+
+std::string left_out_text(const std::map<std::string, LeftOut>& left_out) {
+  std::string text;
+  for (const auto& [why, one] : left_out) {
+    text += fmt::format("{}{} {} ({})", text.empty() ? "" : ", ", one.files, why, one.first);
+  }
+  return text;
 }
 
 nlohmann::ordered_json json_of(const DataCounts& counts) {

@@ -9,6 +9,9 @@
 
 namespace paradyse {
 
+// Of an alignment's letters, those that are to be predicted.
+inline constexpr double kPredictedShare = 0.15;
+
 // Of clip `number`.  They keep what they need of clips and alignments.
 Sample sample_of(const Clips& clips, std::int64_t number, Draw draw);
 Sample sample_of(const Alignment& alignment, Draw draw);

@@ -13,9 +13,13 @@
 #include "src/plan/base/printable.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/xxh64.h"
+#include "src/run/data/alignment_formats.h"
+#include "src/run/data/data_files.h"
+#include "src/run/data/data_report.h"
 #include "src/run/data/drawn_samples.h"
 #include "src/run/data/sample_memory.h"
 #include "src/run/device/host_memory.h"
+#include "src/run/weights/foreign_tensors.h"
 #include "src/run/weights/safetensors.h"
 
 namespace paradyse {
@@ -402,8 +406,11 @@ SampleFile read_alignments(
   return data;
 }
 
-GridData::GridData(std::vector<SampleFile> files, std::vector<std::string> notes)
-    : files_(std::move(files)), notes_(std::move(notes)) {
+GridData::GridData(
+    std::vector<SampleFile> files,
+    std::vector<std::string> notes,
+    std::map<std::string, LeftOut> left_out)
+    : files_(std::move(files)), notes_(std::move(notes)), left_out_(std::move(left_out)) {
   for (const SampleFile& file : files_) {
     first_.push_back(size());
     sizes_.lengths.insert(
@@ -444,7 +451,38 @@ std::string GridData::fingerprint() const {
 
 namespace {
 
-std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::path>& paths) {
+// Why a file in a folder is left out, or "".
+const char* why_left_out(const std::filesystem::directory_entry& entry, bool video) {
+  const std::filesystem::path& file = entry.path();
+  if (file.filename().string().starts_with(".")) {
+    return kHidden;
+  }
+  if (entry.is_directory()) {
+    return "folder";
+  }
+  if (!entry.is_regular_file()) {
+    return kNoFile;
+  }
+  if (video) {
+    return file.extension() == ".safetensors" || foreign_tensor_file(file).empty()
+               ? ""
+               : "no safetensors";
+  }
+  switch (beside_alignments(file)) {
+    case BesideAlignments::alignment:
+      return "";
+    case BesideAlignments::nothing:
+      return "without sequences";
+    case BesideAlignments::other:
+      return "no alignment";
+  }
+  return "";
+}
+
+std::vector<std::filesystem::path> files_of(
+    const std::vector<std::filesystem::path>& paths,
+    bool video,
+    std::map<std::string, LeftOut>& left_out) {
   std::vector<std::filesystem::path> files;
   for (const std::filesystem::path& path : paths) {
     if (!std::filesystem::is_directory(path)) {
@@ -452,13 +490,29 @@ std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::p
       continue;
     }
     std::vector<std::filesystem::path> inside;
+    std::map<std::string, LeftOut> others;
     for (const auto& entry : std::filesystem::directory_iterator(path)) {
-      if (entry.is_regular_file() && !entry.path().filename().string().starts_with(".")) {
+      if (entry.is_symlink() && !entry.exists()) {
+        refuse(entry.path(), "is a link to nothing: link a file, or remove it");
+      }
+      const std::string why = why_left_out(entry, video);
+      if (why.empty()) {
         inside.push_back(entry.path());
+      } else {
+        leave_out(others, why.c_str(), entry.path());
+        leave_out(left_out, why.c_str(), entry.path());
       }
     }
     if (inside.empty()) {
-      refuse(path, "the folder has no files; files in folders inside it are not read");
+      refuse(
+          path,
+          fmt::format(
+              "the folder has no {}; files in folders inside it are not read",
+              others.empty() ? "files"
+                             : fmt::format(
+                                   "{}, only {}",
+                                   video ? "clips (safetensors)" : "alignments",
+                                   left_out_text(others))));
     }
     std::ranges::sort(inside);
     files.insert(files.end(), inside.begin(), inside.end());
@@ -500,6 +554,74 @@ std::vector<std::string> notes_on_marks(
   return {};
 }
 
+// Sequences that say nothing: mostly what is left of them when columns were taken out.
+std::vector<std::string> notes_on_gaps(const std::vector<SampleFile>& files) {
+  std::int64_t rows = 0;
+  std::string first;
+  for (const SampleFile& file : files) {
+    const auto* alignments = std::get_if<std::vector<Alignment>>(&file.content);
+    if (alignments == nullptr) {
+      continue;
+    }
+    for (const Alignment& alignment : *alignments) {
+      rows += std::ssize(alignment.gap_rows);
+      if (first.empty() && !alignment.gap_rows.empty()) {
+        const GapRow& row = alignment.gap_rows.front();
+        first = fmt::format("{}:{}, '{}'", file.file, row.line, row.name);
+      }
+    }
+  }
+  if (rows == 0) {
+    return {};
+  }
+  return {printable(fmt::format(
+      "{} of gaps alone (first: {}): remove {} unless you mean that",
+      rows == 1 ? "1 row counts as a sequence though it is one"
+                : fmt::format("{} rows count as sequences though they are", rows),
+      first,
+      rows == 1 ? "it" : "them"))};
+}
+
+// Alignments so small that many draws have no letter to predict.
+std::vector<std::string> notes_on_few_letters(const std::vector<SampleFile>& files) {
+  const auto letters_of = [](const Alignment& alignment) {
+    std::int64_t letters = 0;
+    for (const auto& row : alignment.counts) {
+      letters += std::ranges::count(row, std::int8_t{1});
+    }
+    const auto residues = std::ssize(alignment.letters.front());
+    return alignment.counts.empty() ? residues * std::ssize(alignment.letters) : letters;
+  };
+  std::int64_t few = 0;
+  std::string first;
+  for (const SampleFile& file : files) {
+    const auto* alignments = std::get_if<std::vector<Alignment>>(&file.content);
+    if (alignments == nullptr) {
+      continue;
+    }
+    for (const Alignment& alignment : *alignments) {
+      const std::int64_t letters = letters_of(alignment);
+      if (kPredictedShare * static_cast<double>(letters) >= 1) {
+        continue;
+      }
+      if (few++ == 0) {
+        first = fmt::format(
+            "{}:{} with {} letter{}", file.file, alignment.line, letters, letters == 1 ? "" : "s");
+      }
+    }
+  }
+  if (few == 0) {
+    return {};
+  }
+  return {printable(fmt::format(
+      "{} alignment{} so small that often no letter is to be predicted (first: {}): {:.0f} % of "
+      "the letters are drawn, and a sample without any teaches nothing",
+      few,
+      few == 1 ? " is" : "s are",
+      first,
+      100 * kPredictedShare))};
+}
+
 }  // namespace
 
 GridData read_grid_data(
@@ -513,7 +635,8 @@ GridData read_grid_data(
         "data.masked_letters: the model takes no masks of letters, so that masked letters would "
         "count; write msa_mask = true into its configuration, or leave data.masked_letters out");
   }
-  for (const std::filesystem::path& file : files_of(paths)) {
+  std::map<std::string, LeftOut> left_out;
+  for (const std::filesystem::path& file : files_of(paths, model.family == "stdit", left_out)) {
     if (model.family == "stdit") {
       files.push_back(read_frames(file, stdit_shape(model)));
       continue;
@@ -537,7 +660,16 @@ GridData read_grid_data(
     files.push_back(read_alignments(file, shape.openfold, of_model));
   }
   std::vector<std::string> notes = notes_on_marks(files, reading.letters, masks);
-  return GridData(std::move(files), std::move(notes));
+  for (std::string& note : notes_on_gaps(files)) {
+    notes.push_back(std::move(note));
+  }
+  for (std::string& note : notes_on_few_letters(files)) {
+    notes.push_back(std::move(note));
+  }
+  if (!left_out.empty()) {
+    notes.push_back(printable("files left out: " + left_out_text(left_out)));
+  }
+  return GridData(std::move(files), std::move(notes), std::move(left_out));
 }
 
 }  // namespace paradyse

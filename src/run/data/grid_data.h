@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,6 +12,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/plan.h"
+#include "paradyse/run/data.h"
 #include "paradyse/run/detail/sample.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
@@ -61,7 +63,10 @@ struct SampleFile {
 // Samples of one file after the other.
 class GridData {
  public:
-  explicit GridData(std::vector<SampleFile> files, std::vector<std::string> notes = {});
+  explicit GridData(
+      std::vector<SampleFile> files,
+      std::vector<std::string> notes = {},
+      std::map<std::string, LeftOut> left_out = {});
 
   [[nodiscard]] const BatchSizes& sizes() const { return sizes_; }
   [[nodiscard]] std::int64_t size() const { return std::ssize(sizes_.lengths); }
@@ -73,19 +78,23 @@ class GridData {
   [[nodiscard]] std::string fingerprint() const;
   // Sentences: what of the files is taken otherwise than one might expect.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  // [why] What is in folders and was not read.
+  [[nodiscard]] const std::map<std::string, LeftOut>& left_out() const { return left_out_; }
 
  private:
   std::vector<SampleFile> files_;
   std::vector<std::string> notes_;
+  std::map<std::string, LeftOut> left_out_;
   std::vector<std::int64_t> first_;  // sample of each file
   BatchSizes sizes_;
 };
 
-// By the model: read_frames() or read_alignments() of each file; of a folder all files in it, in
-// the order of their names, but for hidden ones.  Throws std::runtime_error, too, for a file that
-// is named twice, a folder without files and what is neither; std::invalid_argument where extra
-// sequences are asked for of a model without a stack for them, or masked letters of one without
-// masks.
+// By the model: read_frames() or read_alignments() of each file; of a folder, in the order of their
+// names, all files in it that are, or are named as, such data.  Others there are left out and
+// counted: hidden ones, folders, and what plainly is something else.  Throws std::runtime_error,
+// too, for a file that is named twice, a folder without data and what is neither;
+// std::invalid_argument where extra sequences are asked for of a model without a stack for them, or
+// masked letters of one without masks.
 GridData read_grid_data(
     const std::vector<std::filesystem::path>& paths,
     const Model& model,

@@ -31,6 +31,7 @@ Dataset::Dataset(Corpus corpus) : corpus_(std::move(corpus)) {}
 
 Dataset::Dataset(GridData samples) : samples_(std::move(samples)) {
   corpus_.counts.documents = size();
+  corpus_.counts.left_out = samples_->left_out();
   for (const std::int64_t rows : samples_->sizes().lengths) {
     corpus_.counts.tokens += rows;
   }
