@@ -141,6 +141,14 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
       "{} after {} steps, {:.1f} s\n", s.interrupted ? "interrupted" : "done", s.steps, s.seconds);
   if (s.steps > 0) {
     print_fact("loss", loss_text(s));
+    if (s.steps_without_label > 0) {
+      print_fact(
+          "no label",
+          fmt::format(
+              "in {} of {} steps no label counted: the weights did not change",
+              s.steps_without_label,
+              s.steps));
+    }
     fmt::print(
         "tokens/s        {:.0f}\npredicted       {:.3g} s for {:.3g} s of "
         "steps\nidle            {} of the ranks' time, waiting for slower groups\n",

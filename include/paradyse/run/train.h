@@ -32,9 +32,10 @@ struct GroupReport {
 
 // What there is to tell about a step that is over.
 struct StepReport {
-  std::int64_t step = 0;   // from 1
-  std::int64_t steps = 0;  // of the run
-  double loss = 0;         // NaN where no label of the step counts; the weights then stay
+  std::int64_t step = 0;    // from 1
+  std::int64_t steps = 0;   // of the run
+  double loss = 0;          // NaN where no label of the step counts; the weights then stay
+  std::int64_t labels = 0;  // that count, of the whole batch
   double learning_rate = 0;
   double gradient_norm = 0;
   double loss_scale = 1;  // float16: a step whose gradient_norm is no number was skipped
@@ -95,7 +96,8 @@ struct TrainSummary {
   double first_loss = 0;
   double last_loss = 0;
   std::int64_t loss_steps = 0;
-  bool repeatable = false;  // another start of the same run comes to the same bits
+  std::int64_t steps_without_label = 0;  // none of it counted, and the weights stayed
+  bool repeatable = false;               // another start of the same run comes to the same bits
   // The last, after training or that of train.eval_every; NaN when there is no evaluation data.
   double eval_loss = 0;
   std::vector<EvaluatedStep> evaluations = {};  // of train.eval_every

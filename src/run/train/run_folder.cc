@@ -86,6 +86,7 @@ std::optional<StepReport> report_of(const std::string& line) {
     return StepReport{
         .step = entry.at("step"),
         .loss = loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>(),
+        .labels = entry.value("labels", std::int64_t{loss.is_null() ? 0 : 1}),
         .tokens = entry.at("tokens"),
         .seconds = entry.at("seconds"),
         .predicted_seconds = entry.at("predicted_seconds"),
@@ -336,6 +337,7 @@ void RunFolder::write_step(const StepReport& report) {
   nlohmann::json line = {
       {"step", report.step},
       {"loss", number(report.loss)},
+      {"labels", report.labels},
       {"learning_rate", report.learning_rate},
       {"gradient_norm", number(report.gradient_norm)},
       {"loss_scale", report.loss_scale},

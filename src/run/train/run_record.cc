@@ -281,6 +281,7 @@ TrainSummary RunRecord::finish(const Trace& trace) {
 }
 
 void RunRecord::count(const StepReport& report) {
+  summary_.steps_without_label += report.labels == 0 && !report.skipped ? 1 : 0;
   if (std::isfinite(report.loss)) {
     losses_.push_back(report.loss);
   }

@@ -45,6 +45,7 @@ Json json_of(const TrainSummary& s) {
       {"first_loss", finite(s.first_loss)},
       {"last_loss", finite(s.last_loss)},
       {"loss_steps", s.loss_steps},
+      {"steps_without_label", s.steps_without_label},
       {"repeatable", s.repeatable},
       {"eval_loss", finite(s.eval_loss)},
       {"evaluations", evaluations},

@@ -223,6 +223,7 @@ StepReport step_report(
       .step = step.step + 1,
       .steps = run.config().train.steps,
       .loss = batch.predicted_tokens == 0 ? std::numeric_limits<double>::quiet_NaN() : batch.loss,
+      .labels = batch.predicted_tokens,
       .learning_rate = update.learning_rate,
       .gradient_norm = update.gradient_norm,
       .loss_scale = update.loss_scale,
