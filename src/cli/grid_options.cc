@@ -4,10 +4,12 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
 #include "src/plan/model/stdit/stdit.h"
+#include "src/plan/plan/size_limits.h"
 #include "src/plan/search/layouts/samples.h"
 
 namespace paradyse::cli {
@@ -159,6 +161,18 @@ Documents documents_of(const GridOptions& options, const Model& model, int ranks
           fmt::format("--model {} needs {}: the size of its input", options.model, one.option));
     }
     dims[one.dim] = options.*one.value;
+  }
+  if (const std::string why = more_than_counted(model, dims, options.batch); !why.empty()) {
+    std::string given;
+    const char* before = "";
+    for (const DimOption& one : kDims) {  // those of one option stand together
+      if (options.*one.value > 0 && std::string_view(one.option) != before) {
+        given.append(one.option).append(" ").append(std::to_string(options.*one.value)).append(" ");
+      }
+      before = one.option;
+    }
+    throw std::invalid_argument(
+        fmt::format("{}--batch {}: too large: {}; give smaller sizes", given, options.batch, why));
   }
   return samples_of(model, dims, options.batch, ranks, options.mesh);
 }

@@ -12,6 +12,7 @@
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/disk_file.h"
+#include "src/plan/plan/size_limits.h"
 #include "src/plan/strategy/mlp_names.h"
 
 namespace paradyse::cli {
@@ -145,6 +146,14 @@ void expect_ranks(int ranks) {
     throw std::invalid_argument(
         "--ranks " + std::to_string(ranks) + ": accepted is a number from 1 to " +
         std::to_string(kMostRanks));
+  }
+}
+
+void expect_counted(
+    const std::string& option, const Model& model, std::span<const std::int64_t> lengths) {
+  if (const std::string why = more_than_counted(model, lengths); !why.empty()) {
+    throw std::invalid_argument(
+        option + ": too large: " + why + "; give shorter or fewer documents");
   }
 }
 

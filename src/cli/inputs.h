@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,9 @@ inline constexpr int kMostRanks = 1024;
 void expect_ranks(int ranks);
 
 // "512MiB"; "" or "0": no limit, 0.  Throws std::invalid_argument naming --memory-per-rank.
+// Throws std::invalid_argument naming the option for documents of more tokens than are counted.
+void expect_counted(
+    const std::string& option, const Model& model, std::span<const std::int64_t> lengths);
 std::int64_t memory_limit(const std::string& text);
 
 // The cluster of a file; of `ranks` of its ranks (0: all) and with so much memory each (0: as it

@@ -1,4 +1,5 @@
 // paradyse plan layers --model: what each layer of a model runs for a document of some length.
+#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -87,6 +88,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
   std::string note;
   DocumentPlans plans(planning_task(options, note));
   const PlanningTask& task = plans.task();
+  expect_counted("--length", task.model, std::array{options.length});
   const std::vector<LayerCost> ways = plans.choices(options.length, task.ranks).ways.costs;
   if (ways.empty()) {
     throw std::invalid_argument(

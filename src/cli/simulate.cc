@@ -224,12 +224,13 @@ std::optional<LayerChoice> named_layer(const SimulateOptions& options) {
   return layer_named(options.attention, options.mlp, options.recompute, options.options);
 }
 
-Workload workload_of(const SimulateOptions& options, const Cluster& cluster) {
+Workload workload_of(const SimulateOptions& options, const Model& model, const Cluster& cluster) {
   if (options.lengths.empty()) {
     throw std::invalid_argument(
         "simulate: give a plan file (--plan) or the documents' lengths (--length 32768, or "
         "several: 32768,4096)");
   }
+  expect_counted("--length", model, options.lengths);
   const Workload workload{
       .lengths = options.lengths,
       .domain = options.domain == 0 ? largest_domain(cluster) : options.domain};
@@ -405,12 +406,12 @@ int simulate_on(
     plan = read_plan(options.plan);
     note = note_of_tiles(*plan, model.tiles());
   } else if (layer) {
-    const Workload workload = workload_of(options, cluster);
+    const Workload workload = workload_of(options, model, cluster);
     plan = repeated_plan(
         model, cluster, workload, std::vector<LayerChoice>(idx(model.layers), *layer));
     what = name(*layer);
   } else {
-    const Workload workload = workload_of(options, cluster);
+    const Workload workload = workload_of(options, model, cluster);
     std::vector<SimulatedChoice> choices = [&] {
       const Waiting waiting("simulating every choice", common.json);
       return simulate_all(model, cluster, workload, how);

@@ -63,6 +63,29 @@ class PlanLayoutTest(ProgramTest):
         self.assertIn("the next best candidate costs", text)
         self.assertIn("dap", text)
 
+    def test_sizes_are_bounded_by_what_is_attended(self):
+        file = self.folder / "plan.json"
+        # no axis attends over all rows
+        for model, arguments in (
+                ("extra-msa", self.alignment(5120, 5000, 64, "--out", file, model="extra-msa")),
+                ("stdit", self.video("--out", file, frames=600, tokens=40000))):
+            plan = self.json_of(*arguments)
+            self.assertGreater(both(plan), 0)
+            self.assertTrue(self.json_of("plan", "check", file, "--model", model)["ok"])
+            self.assertTrue(self.json_of("plan", "check", file)["ok"])
+            file.unlink()
+        for out in ([], ["--out", file]):
+            why = self.error_of(*self.video("--batch", 1 << 20, *out, frames=1 << 24, tokens=1 << 24))
+            self.assertIn(f"--tokens {1 << 24} --frames {1 << 24} --batch {1 << 20}: too large", why)
+            why = self.error_of(*self.alignment(1 << 24, 1 << 24, 4, *out))
+            self.assertIn(f"--sequences {1 << 24} --residues {1 << 24} --batch 1: too large", why)
+            why = self.error_of(*self.text(1 << 24, 4, "--batch", 1 << 20, *out))
+            self.assertIn(f"--tokens {1 << 24} --batch {1 << 20}: too large", why)
+        llama = MODELS / "llama-8b.toml"
+        for command in (["plan", "layers", "--model", llama, "--ranks", 4],
+                        ["simulate", "--model", llama, "--cluster", A100]):
+            self.assertIn("--length: too large: 1e+24 pairs", self.error_of(*command, "--length", 10 ** 12))
+
     def test_within_memory(self):
         file = self.folder / "plan.json"
         tiny = ["--batch", 4, "--dtype", "float32"]

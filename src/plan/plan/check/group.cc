@@ -6,6 +6,7 @@
 #include "src/plan/base/plan_path.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/plan/check/findings.h"
+#include "src/plan/plan/size_limits.h"
 
 namespace paradyse::check {
 namespace {
@@ -184,19 +185,33 @@ void check_fit(Findings& findings, const CheckedGroup& checked) {
   }
 }
 
-// Pairs of tokens, head by head and in bytes (ColossalZ keeps them), have to fit 64 bits: with
-// this many pairs they do for 1,024 heads of 8 bytes.
-constexpr double kMostPairs = 562949953421312;  // 2^49: a document of 23 million tokens
+// Rows times the dim that they attend along; without a model, along the longest.
+double pairs_of_a_sample(const Findings& findings, const PlanGroup& group, double rows) {
+  const DimSizes& dims = dims_of(findings.plan, group);
+  if (findings.model) {
+    return attended_pairs(*findings.model, dims);
+  }
+  std::int64_t longest = 0;
+  for (const auto& [dim, size] : dims) {
+    longest = std::max(longest, size);
+  }
+  return rows * static_cast<double>(longest);
+}
 
 void check_pairs(Findings& findings, const std::string& path, const PlanGroup& group) {
   double pairs = 0;
   for (const std::int64_t document : group.documents) {
     if (findings.document_exists(document)) {
       const auto length = static_cast<double>(findings.plan.lengths[idx(document)]);
-      pairs += length * length;
+      pairs += findings.of_samples() ? pairs_of_a_sample(findings, group, length) : length * length;
     }
   }
-  if (pairs > kMostPairs) {
+  if (pairs > kMostPairs && findings.of_samples()) {
+    findings.say(
+        path + ".documents",
+        text(pairs) + " pairs of rows attend to each other: at most " + text(kMostPairs) +
+            " are counted; give the group fewer or smaller samples");
+  } else if (pairs > kMostPairs) {
     findings.say(
         path + ".documents",
         "their lengths squared add up to " + text(pairs) + ": at most " + text(kMostPairs) +

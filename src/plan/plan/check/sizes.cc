@@ -4,13 +4,10 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
+#include "src/plan/plan/size_limits.h"
 
 namespace paradyse::check {
 namespace {
-
-// More tokens than any batch has: a bound below which counts of bytes and operations fit 64 bits.
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
-constexpr std::int64_t kMostOfDim = std::int64_t{1} << 24;
 
 // Row dims of the model's streams, beside those that the documents give.
 std::set<std::string> known_dims(const Model& model) {
@@ -61,7 +58,7 @@ void check_dims(
     return;
   }
   for (const Stream& stream : findings.model->streams) {
-    std::int64_t most = kMostTokens / std::max<std::int64_t>(1, static_cast<std::int64_t>(samples));
+    std::int64_t most = kMostRows / std::max<std::int64_t>(1, static_cast<std::int64_t>(samples));
     for (const std::string& dim : stream.rows) {
       const auto found = dims.find(dim);
       most /= found == dims.end() ? 1 : found->second;
@@ -69,7 +66,7 @@ void check_dims(
     if (most < 1) {
       findings.say(
           at,
-          "stream " + stream.name + " has more rows than " + text(kMostTokens) +
+          "stream " + stream.name + " has more rows than " + text(kMostRows) +
               ": that is more than any batch has");
       findings.sizes_sound = false;
     }
@@ -162,11 +159,11 @@ void check_sizes(Findings& findings) {
   for (std::size_t d = 0; d < findings.plan.lengths.size(); ++d) {
     const std::int64_t n = findings.plan.lengths[d];
     require(n >= 0, path_to("lengths", d), text(n) + " tokens: a document has 0 or more");
-    const bool fits = n <= kMostTokens - tokens;
+    const bool fits = n <= kMostRows - tokens;
     require(
         fits,
         path_to("lengths", d),
-        text(n) + " tokens: a batch has at most " + text(kMostTokens) + " in all");
+        text(n) + " tokens: a batch has at most " + text(kMostRows) + " in all");
     tokens += n >= 0 && fits ? n : 0;
     const LengthLimit longest = findings.model ? findings.model->limits.longest : LengthLimit{};
     require(
