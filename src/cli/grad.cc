@@ -3,6 +3,8 @@
 #include <array>
 #include <filesystem>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -240,18 +242,22 @@ void print(const GradientAnswer& answer, const std::string& out, const Common& c
 }
 
 // Of a model of several dims: the plan of the options, or the one that sends least.
-Plan layouts_of(const GradOptions& options, const Model& model, const GridData& data, int ranks) {
-  for (const auto& [option, given] :
-       {std::pair{"--attention", !options.attention.empty()},
-        {"--mlp", !options.mlp.empty()},
-        {"--recompute", !options.recompute.empty()},
-        {"--dropout-seed", options.dropout_seed.has_value()},
-        {"--attention-dropout", options.attention_dropout >= 0}}) {
+Plan layouts_of(
+    const GradOptions& options,
+    const Model& model,
+    const GridData& data,
+    int ranks,
+    std::int64_t memory) {
+  constexpr const char* kByPlan = "use --plan to say what each part runs";
+  constexpr const char* kWithout = "its gradients are computed without dropout: leave it out";
+  for (const auto& [option, given, advice] :
+       {std::tuple{"--attention", !options.attention.empty(), kByPlan},
+        {"--mlp", !options.mlp.empty(), kByPlan},
+        {"--dropout-seed", options.dropout_seed.has_value(), kWithout},
+        {"--attention-dropout", options.attention_dropout >= 0, kWithout}}) {
     if (given) {
-      throw std::invalid_argument(fmt::format(
-          "{} does not apply to a model of type {}; use --plan to say what each part runs",
-          option,
-          model.family));
+      throw std::invalid_argument(
+          fmt::format("{} does not apply to a model of type {}; {}", option, model.family, advice));
     }
   }
   if (!options.options.empty()) {
@@ -259,14 +265,27 @@ Plan layouts_of(const GradOptions& options, const Model& model, const GridData& 
         options.options.begin()->first + " is an option for language models");
   }
   if (options.plan.empty()) {
+    Precision precision = precision_of(dtype_option(options.dtype));
+    precision.optimizer_on_host = true;  // there is none
     SamplePlanner planner(
         {.model = model,
          .ranks = ranks == 0 ? 1 : ranks,
          .machine = {},
-         .precision = precision_of(dtype_option(options.dtype))});
-    Plan plan = planner.plan(data.sizes()).plan.value();
+         .precision = precision,
+         .memory_per_rank = memory,
+         .recompute = options.recompute});
+    BatchPlanner::Answer answer = planner.plan(data.sizes());
+    if (!answer.plan) {
+      throw OutOfMemory("--memory-per-rank " + bytes_text(memory) + ": " + answer.why_not);
+    }
+    Plan plan = *std::move(answer.plan);
     plan.messages.overlap = false;  // as lean as the plans of documents
     return plan;
+  }
+  if (!options.recompute.empty()) {
+    throw std::invalid_argument(
+        "--plan and --recompute exclude each other: the plan says what each part runs; give one of "
+        "them");
   }
   Plan plan = read_plan(options.plan);
   expect_ranks_of(plan, options, ranks);
@@ -347,7 +366,7 @@ Question sample_question(
       .folder = input.folder,
       .model = model,
       .weights = input.weights,
-      .plan = layouts_of(options, model, data, ranks)};
+      .plan = layouts_of(options, model, data, ranks, memory)};
   expect_ranks(question.plan.ranks);
   expect_sound(question.plan, {.model = model}, options, memory);
   question.samples = data.samples(kSeed);
@@ -488,6 +507,13 @@ int grad_on(
   }
   writer->finish();
 
+  if (answer.batch.predicted_tokens == 0) {
+    tell(
+        "paradyse: note: no label of the {} {} counts: there is nothing to predict, and the loss "
+        "and all gradients are 0\n",
+        answer.batch.counts.size(),
+        question.samples.empty() ? "documents" : "samples");
+  }
   if (common.json) {
     Json json = json_of(answer, question);
     json["model"] = cli::json_of(question.weights);

@@ -265,6 +265,74 @@ c_hidden_opm_extra = 4
             self.assertLess(gradient_error(read_tensors(self.out), gradients), 1e-10)
         self.assertIn("does not apply", self.error_of(*self.layout(self.protein, 2, "--extra-sequences", 3)))
 
+    def test_memory_decides_what_is_recomputed(self):
+        for model in (self.video, self.protein):
+            free = self.json_of(*self.grad(model, "--ranks", 2))
+            gradients = read_tensors(self.out)
+            peak = max(rank["peak_bytes"] for rank in free["ranks"])
+            levels = lambda answer: {part["recompute"] for part in answer["parts"]}
+            self.assertEqual(levels(free), {"none"})
+            # as tight as a plan that makes everything again fits in
+            least = self.json_of(*self.grad(model, "--ranks", 2, "--recompute", "full"))
+            self.assertLess(gradient_error(read_tensors(self.out), gradients), 1e-10)
+            self.assertEqual(levels(least), {"full"})
+            tight = max(rank["peak_bytes"] for rank in least["ranks"])
+            self.assertLess(tight, peak)
+            held = self.json_of(*self.grad(model, "--ranks", 2, "--memory-per-rank", (tight + peak) // 2))
+            self.assertNotEqual(levels(held), {"none"})
+            self.assertLess(gradient_error(read_tensors(self.out), gradients), 1e-10)
+            self.assertAlmostEqual(held["loss"], free["loss"], delta=1e-10)
+            why = self.error_of(*self.grad(model, "--ranks", 2, "--memory-per-rank", "1KiB"), code=FAILED)
+            self.assertIn("no plan fits", why)
+            self.run_program(*self.layout(model, 2))
+            self.assertIn("exclude each other", self.error_of(
+                *self.grad(model, "--plan", self.plan, "--recompute", "full")))
+            self.assertIn("--plan to say", self.error_of(*self.grad(model, "--attention", "UlyssesZ")))
+            for option in (["--dropout-seed", 1], ["--attention-dropout", 0.1]):
+                why = self.error_of(*self.grad(model, *option))
+                self.assertIn("without dropout: leave it out", why)
+                self.assertNotIn("--plan", why)
+
+    def test_samples_without_a_label_are_told(self):
+        one = self.write("one.a3m", ">a\nA\n")
+        done = self.run_program("grad", "--model", self.protein, "--data", one, "--out", self.out)
+        self.assertIn("so small that often no letter is to be predicted", done.stderr)
+        self.assertIn("no label of the 1 samples counts", done.stderr)
+        for _, _, values in read_tensors(self.out).values():
+            self.assertEqual(set(map(abs, values)), {0})
+        summary = self.json_of(
+            "train", "--model", self.protein, "--data", one, "--ranks", 1, "--set", "train.steps=8",
+            "--set", "train.tokens_per_step=1", "--set", f"output.folder={self.folder / 'runs'}")
+        steps = [json.loads(line) for line in
+                 (pathlib.Path(summary["folder"]) / "metrics.jsonl").read_text().splitlines()]
+        without = [step for step in steps if step["labels"] == 0]
+        self.assertEqual(summary["steps_without_label"], len(without))
+        self.assertGreater(len(without), 0)
+        for step in steps:
+            self.assertEqual(step["loss"] is None, step["labels"] == 0)
+
+    def test_what_lies_beside_data_is_left_out(self):
+        folder = self.folder / "all"
+        folder.mkdir()
+        (folder / "a.sto").write_text(ALIGNMENT)
+        alone = self.json_of(*self.grad(self.protein))["loss"]
+        (folder / "README.md").write_text("# readme\n\nAlignments of one protein.\n")
+        (folder / "notes.txt").write_text("")
+        (folder / "clips.safetensors").write_bytes(self.frames.read_bytes())
+        done = self.run_program("grad", "--model", self.protein, "--data", folder, "--out", self.out)
+        self.assertIn("files left out: 2 no alignment (", done.stderr)
+        self.assertIn("1 without sequences (notes.txt)", done.stderr)
+        self.assertEqual(
+            self.json_of("grad", "--model", self.protein, "--data", folder, "--out", self.out)["loss"], alone)
+        done = self.run_program("grad", "--model", self.video, "--data", folder, "--out", self.out)
+        self.assertIn("files left out: 3 no safetensors (", done.stderr)
+        summary = self.json_of(
+            "train", "--model", self.protein, "--data", folder, "--ranks", 1, "--set", "train.steps=1",
+            "--set", "train.tokens_per_step=1", "--set", f"output.folder={self.folder / 'runs'}")
+        self.assertEqual(summary["data"]["files_left_out"], {"no alignment": 2, "without sequences": 1})
+        why = self.error_of("grad", "--model", self.video, "--data", self.alignment, "--out", self.out)
+        self.assertIn("is an alignment (Stockholm), not safetensors", why)
+
     def test_steps_are_measured(self):
         for model, data, samples in ((self.video, self.frames, 2), (self.protein, self.alignment, 1)):
             step = ["bench", "step", "--model", model, "--data", data, "--ranks", 3, "--repeats", 2]
