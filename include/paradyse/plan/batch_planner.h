@@ -105,6 +105,8 @@ std::span<const BatchPlannerRow> batch_planners();
 // Further rows, before the first plan: references to rows do not survive it.  Throws
 // std::logic_error for a name that is taken.
 void add_batch_planners(const std::vector<BatchPlannerRow>& more);
+// Takes one that was added away again.  Throws std::invalid_argument for another.
+void remove_batch_planner(const std::string& name);
 // Throws std::invalid_argument, with the names there are, for another.
 const BatchPlannerRow& batch_planner_row(const std::string& name);
 // The one that the task names.  Throws like batch_planner_row(), and std::invalid_argument where no

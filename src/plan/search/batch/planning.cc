@@ -46,8 +46,8 @@ class Planning::WholeWhile {
 };
 
 bool Planning::far_faster(const Plan& whole) {
-  const std::int64_t copies = matrix_elements(task_.model) * task_.precision.activation +
-                              trained_matrix_elements(task_.model) * task_.precision.statistic;
+  const std::int64_t copies =
+      prediction_.static_bytes(true).front() - prediction_.static_bytes(false).front();
   if (static_cast<double>(copies) >
       kSmallShare * static_cast<double>(budget(longest_of(whole.lengths)))) {
     return false;

@@ -1,5 +1,7 @@
 #include "src/plan/search/batch/table.h"
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -13,14 +15,16 @@ namespace paradyse {
 
 namespace {
 
+std::vector<BatchPlannerRow> rows_brought() {
+  std::vector<BatchPlannerRow> all = {borders(), whole_or_split(), flexsp()};
+  for (const BatchPlannerRow& one : groups_of_one_size()) {
+    all.push_back(one);
+  }
+  return all;
+}
+
 std::vector<BatchPlannerRow>& all_rows() {
-  static std::vector<BatchPlannerRow> rows = [] {
-    std::vector<BatchPlannerRow> all = {borders(), whole_or_split(), flexsp()};
-    for (const BatchPlannerRow& one : groups_of_one_size()) {
-      all.push_back(one);
-    }
-    return all;
-  }();
+  static std::vector<BatchPlannerRow> rows = rows_brought();
   return rows;
 }
 
@@ -35,6 +39,17 @@ void add_batch_planners(const std::vector<BatchPlannerRow>& more) {
     }
     all_rows().push_back(row);
   }
+}
+
+void remove_batch_planner(const std::string& name) {
+  std::vector<BatchPlannerRow>& rows = all_rows();
+  const auto first = rows.begin() + std::ssize(rows_brought());
+  const auto found = std::ranges::find(first, rows.end(), name, &BatchPlannerRow::name);
+  if (found == rows.end()) {
+    throw std::invalid_argument(
+        "remove_batch_planner: '" + name + "' was not added by add_batch_planners()");
+  }
+  rows.erase(found);
 }
 
 const BatchPlannerRow& batch_planner_row(const std::string& name) {

@@ -47,6 +47,8 @@ std::span<const GroupingPlannerRow> grouping_planners();
 // Further rows, before the first plan: references to rows do not survive it.  Throws
 // std::logic_error for a name that is taken.
 void add_grouping_planners(const std::vector<GroupingPlannerRow>& more);
+// Takes one that was added away again.  Throws std::invalid_argument for another.
+void remove_grouping_planner(const std::string& name);
 // Throws std::invalid_argument, with the names there are, for another.
 const GroupingPlannerRow& grouping_planner(const std::string& name);
 

@@ -1,5 +1,7 @@
 #include "src/plan/search/grouping/table.h"
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -28,13 +30,17 @@ GroupingAnswer GroupingPlannerRow::plan_on(
 
 namespace {
 
-std::vector<GroupingPlannerRow>& all_rows() {
-  static std::vector<GroupingPlannerRow> rows = {
+std::vector<GroupingPlannerRow> rows_brought() {
+  return {
       fast_planner(),
       exact_planner(),
       static_planner(),
       homogeneous_planner(),
       longest_first_planner()};
+}
+
+std::vector<GroupingPlannerRow>& all_rows() {
+  static std::vector<GroupingPlannerRow> rows = rows_brought();
   return rows;
 }
 
@@ -49,6 +55,18 @@ void add_grouping_planners(const std::vector<GroupingPlannerRow>& more) {
     }
     all_rows().push_back(row);
   }
+}
+
+void remove_grouping_planner(const std::string& name) {
+  std::vector<GroupingPlannerRow>& rows = all_rows();
+  const auto first = rows.begin() + std::ssize(rows_brought());
+  const auto found = std::ranges::find(
+      first, rows.end(), name, [](const GroupingPlannerRow& row) { return std::string(row.name); });
+  if (found == rows.end()) {
+    throw std::invalid_argument(
+        "remove_grouping_planner: '" + name + "' was not added by add_grouping_planners()");
+  }
+  rows.erase(found);
 }
 
 const GroupingPlannerRow& grouping_planner(const std::string& name) {
