@@ -788,9 +788,10 @@ Program Writer::flow_matching(ValueId y) {
 
 Program Writer::residual(ValueId y, double bias_scale, const MeanOfPairs& mean) {
   // Weights that passed by leave y's gradient to be read by shard after shard, while that of their
-  // input grows; without a norm between them, before or after, the input is x itself.
-  const bool bare = part_->shape.condition.empty() && weights_.vectors_of(Role::norm).empty() &&
-                    weights_.vectors_of(Role::added_norm).empty();
+  // input grows; without a norm between them the input is x itself.
+  const bool bare = std::ranges::any_of(program_.ops, [&](const Op& op) {
+    return op.kind == OpKind::linear && op.in.front() == input();
+  });
   const bool apart = recompute_ && (part_->shape.post_norm || bare);
   recompute_ = false;  // a norm after the sum would make all of it again
   ValueId added = bias(y, Role::out_bias, bias_scale);
