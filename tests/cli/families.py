@@ -89,7 +89,7 @@ def models(seed):
                  max_position_embeddings=64, local_attention=draw.randrange(1, max(LENGTHS)),
                  hidden_activation=draw.choice(["gelu", "silu"]), classifier_activation=draw.choice(["gelu", "relu"]))
     keys |= {key: draw.random() < 0.5 for key in
-             ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias", "sparse_prediction")}
+             ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias")}
     keys["layer_types"] = [draw.choice(["sliding_attention", "full_attention"])
                            for _ in range(keys["num_hidden_layers"])]
     keys["rope_parameters"] = {kind: dict(rope_type="default", rope_theta=draw.choice([100.0, 10000.0]))
