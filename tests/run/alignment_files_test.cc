@@ -273,4 +273,16 @@ TEST_F(AlignmentFilesTest, SafetensorsReadersSayWhatAFileIs) {
 }
 
 }  // namespace
+TEST_F(AlignmentFilesTest, AreNotReadForFamiliesThatWereAdded) {
+  Model own;
+  own.family = "axial";
+  try {
+    read_grid_data({write("c.a3m", ">a\nACDEF\n>b\nACDEG\n")}, own);
+    ADD_FAILURE() << "read";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("family 'axial'"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("examples/axial.cc"));
+  }
+}
+
 }  // namespace paradyse

@@ -54,7 +54,7 @@ Answer attend(
           .key_heads = kHeads,
           .head_dim = kWidth,
           .scale = 0.25,
-          .causal = false,
+          .masked = false,
           .dense_from = 1 << 20};
       const auto of_piece = [&](const at::Tensor& of, std::int64_t dim) {
         return of.defined() ? of.narrow(dim, first, count).contiguous() : of;

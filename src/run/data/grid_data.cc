@@ -628,6 +628,11 @@ GridData read_grid_data(
     const std::vector<std::filesystem::path>& paths,
     const Model& model,
     const AlignmentReading& reading) {
+  if (model.family != "stdit" && model.family != "evoformer") {
+    throw std::invalid_argument(
+        "data.path: no data is read for models of family '" + model.family +
+        "', which was added to this program: give its samples as tensors (examples/axial.cc)");
+  }
   std::vector<SampleFile> files;
   const bool masks = model.family != "stdit" && evoformer_shape(model).msa_mask;
   if (reading.letters != MaskedLetters::none && !masks) {
