@@ -53,7 +53,7 @@ gpu-bundle: deps-cuda build/cuda/build.ninja
 	scripts/gpu_bundle.py build/cuda
 
 test: build-all
-	scripts/short_slices.py ctest --preset release -j 2
+	scripts/short_slices.py ctest --preset release -j 3
 
 # All tests, the long ones too, with more repetitions; and what sanitizers can be had for.  Where there
 # is a CUDA toolkit, the programs with CUDA are compiled, linked and bundled for a machine with a GPU,

@@ -119,7 +119,7 @@ class ReportTest(ProgramTest):
         self.assertEqual(printed["tokens"], sum(line["tokens"] for line in metrics))
         self.assertEqual(metrics[0]["memory_per_rank"], 8 << 20)
         sizes = json.loads((run / "group_sizes.json").read_text())
-        self.assertEqual([size["ranks"] for size in sizes["sizes"]], [1, 3])
+        self.assertEqual([size["ranks"] for size in sizes["sizes"]], [1, 2, 3])
         text = self.run_program("report", run, "--step", "2", "--beside", run).stdout
         for expected in ("Finished: 3 steps.", "plan of step 2 (planner ", "micro-batch 1, rank",
                          f"page: {run}/report.html"):

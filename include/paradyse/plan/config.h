@@ -60,10 +60,10 @@ struct RunConfig {
     // those of each node, whose sums of gradients nodes then exchange; auto: what is predicted to
     // be faster.
     std::string weight_domain = "auto";
-    std::string attention = "auto";         // auto: planned by cost; or a strategy
-    std::string mlp = "auto";               // auto: the attention's weight mode when that is set
-    std::string recompute = "auto";         // auto, or a level
-    std::string layer_planner = "exact";    // a name of layer_planners()
+    std::string attention = "auto";        // auto: planned by cost; or a strategy
+    std::string mlp = "auto";              // auto: the attention's weight mode when that is set
+    std::string recompute = "auto";        // auto, or a level
+    std::string layer_planner = "exact";   // a name of layer_planners()
     std::string batch_planner = "groups";  // which documents are split over how many ranks
     // From when a plan is asked for, two steps before its own, until the step goes without it.
     double planning_seconds = 10;

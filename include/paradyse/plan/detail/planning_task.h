@@ -60,7 +60,7 @@ struct PlanningTask {
   bool try_options = true;
   bool mix = true;        // layers may differ from each other
   bool mix_parts = true;  // attention and MLP of a layer may run unlike strategies; else one verb
-  std::string planner = "exact";          // of the layers: layer_planners()
+  std::string planner = "exact";         // of the layers: layer_planners()
   std::string batch_planner = "groups";  // batch_planners()
   bool smoothing = true;  // "paper": the program of before stays while it fits and is within 5 %
 
