@@ -23,7 +23,7 @@ std::string more_than_counted(const Model& model, double rows, double pairs) {
   }
   // of an activation 8 bytes, of a layer eight as wide as its widest stream
   constexpr double kBytes = 64;
-  constexpr double kMostBytes = 4611686018427387904;  // 2^62
+  constexpr double kMostBytes = 0x1p62;
   const double bytes = rows * static_cast<double>(columns) * kBytes *
                        static_cast<double>(std::max<std::int64_t>(1, model.layers));
   if (rows > static_cast<double>(kMostRows)) {
