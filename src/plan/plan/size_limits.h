@@ -22,8 +22,7 @@ inline constexpr double kMostPairs = 562949953421312;  // 2^49: a document of 23
 double attended_pairs(const Model& model, const DimSizes& dims);
 
 // Why a batch of so many samples of these sizes, or of these documents, is more than can be
-// counted;
-// "": it is not.
+// counted; "": it is not.
 std::string more_than_counted(const Model& model, const DimSizes& dims, std::int64_t samples);
 std::string more_than_counted(const Model& model, std::span<const std::int64_t> documents);
 

@@ -528,17 +528,27 @@ std::vector<std::filesystem::path> files_of(
   return files;
 }
 
+// Calls body(file, alignment) for all alignments; clips are none.
+template <typename Body>
+void for_alignments(const std::vector<SampleFile>& files, Body body) {
+  for (const SampleFile& file : files) {
+    if (const auto* const all = std::get_if<std::vector<Alignment>>(&file.content)) {
+      for (const Alignment& alignment : *all) {
+        body(file, alignment);
+      }
+    }
+  }
+}
+
 // Where files and data.masked_letters do not say the same of which letters count.
 std::vector<std::string> notes_on_marks(
     const std::vector<SampleFile>& files, MaskedLetters letters, bool masks) {
   std::string marked;  // the first file with marks
-  for (const SampleFile& file : files) {
-    const auto* alignments = std::get_if<std::vector<Alignment>>(&file.content);
-    if (alignments != nullptr && std::ranges::any_of(*alignments, &Alignment::marks_letters)) {
+  for_alignments(files, [&](const SampleFile& file, const Alignment& alignment) {
+    if (marked.empty() && alignment.marks_letters) {
       marked = file.file;
-      break;
     }
-  }
+  });
   if (letters == MaskedLetters::none && !marked.empty()) {
     return {fmt::format(
         "{} marks letters as masked (#=GR, MM), and they count: {}",
@@ -558,19 +568,13 @@ std::vector<std::string> notes_on_marks(
 std::vector<std::string> notes_on_gaps(const std::vector<SampleFile>& files) {
   std::int64_t rows = 0;
   std::string first;
-  for (const SampleFile& file : files) {
-    const auto* alignments = std::get_if<std::vector<Alignment>>(&file.content);
-    if (alignments == nullptr) {
-      continue;
+  for_alignments(files, [&](const SampleFile& file, const Alignment& alignment) {
+    rows += std::ssize(alignment.gap_rows);
+    if (first.empty() && !alignment.gap_rows.empty()) {
+      const GapRow& row = alignment.gap_rows.front();
+      first = fmt::format("{}:{}, '{}'", file.file, row.line, row.name);
     }
-    for (const Alignment& alignment : *alignments) {
-      rows += std::ssize(alignment.gap_rows);
-      if (first.empty() && !alignment.gap_rows.empty()) {
-        const GapRow& row = alignment.gap_rows.front();
-        first = fmt::format("{}:{}, '{}'", file.file, row.line, row.name);
-      }
-    }
-  }
+  });
   if (rows == 0) {
     return {};
   }
@@ -594,22 +598,13 @@ std::vector<std::string> notes_on_few_letters(const std::vector<SampleFile>& fil
   };
   std::int64_t few = 0;
   std::string first;
-  for (const SampleFile& file : files) {
-    const auto* alignments = std::get_if<std::vector<Alignment>>(&file.content);
-    if (alignments == nullptr) {
-      continue;
+  for_alignments(files, [&](const SampleFile& file, const Alignment& alignment) {
+    const std::int64_t letters = letters_of(alignment);
+    if (kPredictedShare * static_cast<double>(letters) < 1 && few++ == 0) {
+      first = fmt::format(
+          "{}:{} with {} letter{}", file.file, alignment.line, letters, letters == 1 ? "" : "s");
     }
-    for (const Alignment& alignment : *alignments) {
-      const std::int64_t letters = letters_of(alignment);
-      if (kPredictedShare * static_cast<double>(letters) >= 1) {
-        continue;
-      }
-      if (few++ == 0) {
-        first = fmt::format(
-            "{}:{} with {} letter{}", file.file, alignment.line, letters, letters == 1 ? "" : "s");
-      }
-    }
-  }
+  });
   if (few == 0) {
     return {};
   }
