@@ -3,7 +3,9 @@
 
     benchmarks/simulated_against_measured.py --out FILE.json
         [--program build/release/paradyse] [--model configs/models/bench.toml] [--ranks 4]
-        [--backends local,gloo] [--plans 10] [--steps 7]
+        [--backends local,gloo,nodes] [--mbit 200] [--plans 10] [--steps 7]
+
+`nodes` are two of half the ranks each, one core each, joined by a link of --mbit (two_nodes.py; as root).
 
 The plans are unlike in strategy, sizes of groups, recomputation and lengths; some have unlike groups
 side by side and idle ranks.  For each backend the machine is measured once, each plan is simulated on
@@ -12,12 +14,15 @@ holds, for each plan and backend, the median step and its spread, the seconds of
 and of its additive twin, and what of a measured step is not a micro-batch's (update, agreement).
 """
 import argparse
+import contextlib
 import json
 import pathlib
 import statistics
 import subprocess
 import tempfile
 import tomllib
+
+import two_nodes
 
 
 def part(strategy, recompute="none", mlp="gather"):
@@ -76,9 +81,14 @@ def run(command, **how):
     return done.stdout
 
 
-def launched(options, backend):
-    """The program, on ranks of this backend."""
-    return [options.program] if backend == "local" else [options.program, "launch", "-n", options.ranks, "--"]
+def launched(options, backend, *command):
+    """What the program prints, on ranks of this backend."""
+    if backend == "local":
+        return run([options.program, *command])
+    if backend == "gloo":
+        return run([options.program, "launch", "-n", options.ranks, "--", *command])
+    options.port += 1
+    return two_nodes.launch(str(options.program.resolve()), options.port, *command)
 
 
 def measured_steps(options, backend, folder, number, lengths, plan, vocab):
@@ -106,7 +116,7 @@ minutes = 0
 [output]
 folder = "{folder}/runs-{backend}-{number}"
 """)
-    out = run([*launched(options, backend), "train", "-c", config, "--plan", plan, "--json"])
+    out = launched(options, backend, "train", "-c", config, "--plan", plan, "--json")
     steps = [json.loads(line) for line in
              (pathlib.Path(json.loads(out)["folder"]) / "metrics.jsonl").read_text().splitlines()]
     steps = [step for step in steps if "step" in step][2:]
@@ -115,25 +125,31 @@ folder = "{folder}/runs-{backend}-{number}"
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--program", default="build/release/paradyse")
+    parser.add_argument("--program", type=pathlib.Path, default=pathlib.Path("build/release/paradyse"))
     parser.add_argument("--model", type=pathlib.Path, default=pathlib.Path("configs/models/bench.toml"))
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--backends", default="local,gloo")
+    parser.add_argument("--mbit", type=float, default=200, help="of the link between nodes; 0: as fast as it is")
     parser.add_argument("--plans", type=int, default=10, help="the first so many")
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     options = parser.parse_args()
+    options.port = 29600
     shape = tomllib.loads(options.model.read_text())
     layers, vocab = shape["num_hidden_layers"], shape["vocab_size"]
     rows = []
     clusters = {}
-    with tempfile.TemporaryDirectory(prefix="paradyse_simulated_") as name:
-        folder = pathlib.Path(name)
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paradyse_simulated_")))
+        if "nodes" in options.backends:
+            stack.callback(two_nodes.take_down)
         for backend in options.backends.split(","):
+            if backend == "nodes":
+                two_nodes.set_up(options.mbit)
             cluster = folder / f"{backend}.toml"
             ranks = ["--ranks", options.ranks] if backend == "local" else []
-            run([*launched(options, backend), "simulate", "--model", options.model, "--cluster", "measured",
-                 *ranks, "--write-cluster", cluster])
+            launched(options, backend, "simulate", "--model", options.model, "--cluster", "measured",
+                     *ranks, "--write-cluster", cluster)
             clusters[backend] = tomllib.loads(cluster.read_text())
             for number, plan in enumerate(plans(options.ranks)[:options.plans]):
                 file = plan_file(folder, number, plan, layers, options.ranks)
@@ -154,11 +170,13 @@ def main():
                       f" ({min(steps):.4f} - {max(steps):.4f}), simulated {predicted['seconds']:.4f},"
                       f" additive {predicted['additive']['seconds']:.4f}", flush=True)
     errors = {backend: {
-        key: statistics.median(abs(row[f"{key}_over_measured"] - 1) for row in rows if row["backend"] == backend)
-        for key in ("simulated", "additive")} for backend in clusters}
+        key: {"median": statistics.median(found), "worst": max(found)}
+        for key in ("simulated", "additive")
+        for found in [[abs(row[f"{key}_over_measured"] - 1) for row in rows if row["backend"] == backend]]}
+        for backend in clusters}
     options.out.write_text(json.dumps(
-        {"model": str(options.model), "ranks": options.ranks, "steps": options.steps, "clusters": clusters,
-         "median_error": errors, "rows": rows}, indent=1) + "\n")
+        {"model": str(options.model), "ranks": options.ranks, "mbit": options.mbit, "steps": options.steps, "clusters": clusters,
+         "errors": errors, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

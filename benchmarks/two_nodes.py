@@ -4,7 +4,7 @@
 The nodes are network namespaces of this machine with two ranks on one core each (Linux, as root).
 Data is drawn: documents of lengths that are lognormal (median 1,200, sigma 1.66, at most 96,000)
 scaled to 4,096 tokens, and one of --longest for every two steps, which only four ranks hold; clips of 8 to 64 frames for a video
-model; alignments of 20 to 120 residues for a protein model.
+model; alignments of up to --longest residues (120) for a protein model, the shortest a sixth of that.
 
 A planner is a row of the table of batch planners, or static:STRATEGY: all documents on all ranks by one
 strategy, which recomputes where it must.
@@ -107,9 +107,9 @@ def draw_clips(folder, rng):
                 file.write(struct.pack("<Q", len(header)) + header + numbers.tobytes())
 
 
-def draw_alignments(folder, rng):
-    for number, (sequences, residues) in enumerate(
-            [(12, 20)] * 8 + [(16, 30)] * 6 + [(24, 45)] * 4 + [(32, 70)] * 2 + [(48, 120)]):
+def draw_alignments(folder, rng, longest):
+    sizes = [(12, 20)] * 8 + [(16, 30)] * 6 + [(24, 45)] * 4 + [(32, 70)] * 2 + [(48, 120)]
+    for number, (sequences, residues) in enumerate((s, r * longest // 120) for s, r in sizes):
         first = rng.choices("ACDEFGHIKLMNPQRSTVWY", k=residues)
         with open(folder / f"{number:02}.a3m", "w") as file:
             for s in range(sequences):
@@ -126,7 +126,8 @@ def main():
     parser.add_argument("--planners", default="groups,borders,groups-of-1,groups-of-2,groups-of-4")
     parser.add_argument("--memory", help="of a rank; default: 16MiB for text, else 256MiB")
     parser.add_argument("--tokens", type=int, help="tokens or rows of a step; default: 32768 for text, else 12000")
-    parser.add_argument("--longest", type=int, default=4608, help="tokens of the longest document, text only")
+    parser.add_argument("--longest", type=int,
+                        help="tokens of the longest document (4608), residues of the longest alignment (120)")
     parser.add_argument("--steps", type=int, default=12, help="that are counted")
     parser.add_argument("--warm", type=int, default=4, help="steps before them")
     parser.add_argument("--repeats", type=int, default=3)
@@ -136,6 +137,7 @@ def main():
     text = options.family == "text"
     options.memory = options.memory or ("16MiB" if text else "256MiB")
     options.tokens = options.tokens or (32768 if text else 12000)
+    options.longest = options.longest or (4608 if text else 120)
     program = os.path.abspath(options.program)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="two_nodes_"))
     (folder / "data").mkdir()
@@ -143,8 +145,10 @@ def main():
     if text:
         draw_documents(folder / "data", random.Random(1), options.tokens, options.steps + options.warm + 1,
                        options.longest)
+    elif options.family == "stdit":
+        draw_clips(folder / "data", random.Random(1))
     else:
-        (draw_clips if options.family == "stdit" else draw_alignments)(folder / "data", random.Random(1))
+        draw_alignments(folder / "data", random.Random(1), options.longest)
     port = 29500
 
     def config(planner, costs):

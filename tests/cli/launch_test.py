@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import unittest
 
 from support import FAILED, OK, PARADYSE, USAGE, ProgramTest
@@ -455,6 +456,19 @@ class HostsTest(GlooTest):
         expected = self.json_of(*self.grad, "--ranks", 4, "--out", self.folder / "local.safetensors")
         self.assertEqual(json.loads(ended[0][1]), expected)
         self.assertEqual(out.read_bytes(), (self.folder / "local.safetensors").read_bytes())
+
+    def test_both_hosts_are_measured_as_a_cluster(self):
+        cluster = self.folder / "cluster.toml"
+        ended = self.all_end(self.start_both(
+            "simulate", "--model", self.folder / "model.toml", "--cluster", "measured", "--write-cluster", cluster))
+        self.assertEqual([code for code, _, _ in ended], [OK, OK], ended)
+        measured = tomllib.loads(cluster.read_text())
+        self.assertEqual((measured["ranks_per_node"], measured["device"][0]["count"]), (2, 4))
+        for link in ("inside_node", "between_nodes"):
+            self.assertGreater(measured[link]["bytes_per_second"], 1e5)
+            self.assertGreater(measured[link]["latency_seconds"], 0)
+        found = self.json_of("simulate", "--model", self.folder / "model.toml", "--cluster", cluster, "--length", 64)
+        self.assertGreater(found["bytes_between_nodes"], 0)
 
     def test_two_hosts_take_a_secret(self):
         grad = [*self.grad, "--out", self.folder / "x.safetensors"]

@@ -5,6 +5,8 @@
 
 namespace paradyse {
 
+double doublings(int ranks) { return std::max(1.0, std::ceil(std::log2(ranks))); }
+
 Cluster machine_cluster(
     const MachineNumbers& machine, const std::string& name, int ranks, std::int64_t memory_bytes) {
   // A rank's part of a core.
@@ -22,11 +24,9 @@ Cluster machine_cluster(
       .launch_seconds = machine.call_seconds * sharing,
       // What waits in host memory is copied there: each byte is read and written.
       .host_bytes_per_second = machine.touched_bytes_per_second / 2 / sharing};
-  // A meeting of all ranks takes a latency for each doubling (docs/internals/simulate.md).
-  const double doublings = std::max(1.0, std::ceil(std::log2(ranks)));
   const Link link{
       .bytes_per_second = machine.sent_bytes_per_second / sharing,
-      .latency_seconds = machine.collective_seconds * sharing / doublings};
+      .latency_seconds = machine.collective_seconds * sharing / doublings(ranks)};
   return {
       .name = "measured",
       .ranks_per_node = ranks,

@@ -15,4 +15,7 @@ namespace paradyse {
 Cluster machine_cluster(
     const MachineNumbers& machine, const std::string& name, int ranks, std::int64_t memory_bytes);
 
+// A meeting of so many ranks takes a latency for each doubling (docs/internals/simulate.md).
+double doublings(int ranks);
+
 }  // namespace paradyse

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
+#include <ATen/ATen.h>
 #include <unistd.h>
 
 #include "src/plan/simulate/machine_cluster.h"
 #include "src/run/measure/bench_comm.h"
+#include "src/run/measure/links.h"
 #include "src/run/measure/machine.h"
 
 namespace paradyse {
@@ -43,16 +46,31 @@ void measure_link(int ranks, const std::shared_ptr<Backend>& backend, MachineNum
   machine.collective_seconds = std::max(latency, 0.0) / collectives / sharing;
 }
 
+// As all ranks had it at once, each with one of every other node, or with those of its own.
+Link cluster_link(const NodeLinks::Link& measured, int ranks) {
+  return {
+      .bytes_per_second = measured.bytes_per_second,
+      .latency_seconds = measured.latency_seconds / doublings(ranks)};
+}
+
 }  // namespace
 
 Cluster measured_cluster(const Model& model, int ranks, const std::shared_ptr<Backend>& backend) {
   const std::int64_t memory =
       static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   MachineNumbers machine = measure_machine(model, Dtype::float32, ranks, *backend);
-  if (ranks > 1) {
+  const std::optional<NodeLinks> links = measure_links(ranks, *backend, at::kCPU);
+  if (ranks > 1 && !links) {
     measure_link(ranks, backend, machine);
   }
-  return machine_cluster(machine, machine_name(), ranks, memory);
+  const int node = backend->ranks_per_node(ranks);
+  Cluster cluster = machine_cluster(machine, machine_name(), ranks, memory * (ranks / node));
+  if (links) {
+    cluster.ranks_per_node = node;
+    cluster.inside_node = cluster_link(links->inside_node, node);
+    cluster.between_nodes = cluster_link(links->between_nodes, ranks / node);
+  }
+  return cluster;
 }
 
 }  // namespace paradyse
