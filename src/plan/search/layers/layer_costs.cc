@@ -305,13 +305,13 @@ bool LayerCosts::tries(PartChoice part) const {
 }
 
 LayerWays LayerCosts::ways(std::int64_t length, AmongWays among, std::int64_t longest) {
-  std::vector<std::vector<Partial>> choices(parts_.size());
+  std::vector<std::vector<PricedChoice>> choices(parts_.size());
   for (std::size_t w = 0; w < ways_.size(); ++w) {
     if (among.tried || !tried_[w]) {
       const auto part = std::ranges::find(parts_, ways_[w].part);
       const bool learned = ways_[w].part == learned_;
       choices[idx(part - parts_.begin())].push_back(
-          {.parts = {ways_[w]},
+          {.choice = &ways_[w],
            .cost = read_off(w, length),
            .factor = learned ? correction_.factor(
                                    ways_[w].strategy, ranks_, longest > 0 ? longest : length)
@@ -319,7 +319,7 @@ LayerWays LayerCosts::ways(std::int64_t length, AmongWays among, std::int64_t lo
     }
   }
   return layer_ways(
-      std::move(choices),
+      choices,
       {.part_by_part = savings_.part_by_part,
        .whole = savings_.whole && (among.whole || !savings_.part_by_part),
        .mix_verbs = task_.mix_parts});

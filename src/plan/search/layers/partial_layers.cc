@@ -13,9 +13,51 @@ namespace {
 // What is kept of the layers that are half put together: looking at all takes the square of it.
 constexpr std::size_t kMostKept = 300;
 
-Verb verb_of(const Partial& one) {
-  const PartChoice& first = one.parts.front();
-  return strategy(kind_of(first.part), first.strategy).verb;
+// Some parts of a layer: no list of choices, since planners of a run put many together in each
+// step.
+struct Partial {
+  PartCost cost = {};
+  double factor = 1;
+  Verb verb = {};          // of its first part, where verbs are not mixed
+  bool whole = false;      // recomputed as a whole
+  std::int32_t last = -1;  // of Chains
+};
+
+// The choices of every Partial, of which each goes on from another.
+class Chains {
+ public:
+  std::int32_t longer(std::int32_t before, const PartChoice& last) {
+    links_.push_back({.choice = &last, .before = before});
+    return static_cast<std::int32_t>(links_.size()) - 1;
+  }
+  [[nodiscard]] const PartChoice& last_of(const Partial& one) const {
+    return *links_[idx(one.last)].choice;
+  }
+  [[nodiscard]] LayerChoice layer(const Partial& one) const {
+    LayerChoice parts;
+    for (std::int32_t at = one.last; at >= 0; at = links_[idx(at)].before) {
+      parts.push_back(*links_[idx(at)].choice);
+      parts.back().with_layer = one.whole;
+    }
+    std::ranges::reverse(parts);
+    return parts;
+  }
+
+ private:
+  struct Link {
+    const PartChoice* choice;
+    std::int32_t before;
+  };
+  std::vector<Link> links_;
+};
+
+Partial alone(const PricedChoice& one, const LayerRules& rules, Chains& chains) {
+  const PartChoice& choice = *one.choice;
+  return {
+      .cost = one.cost,
+      .factor = one.factor,
+      .verb = rules.mix_verbs ? Verb{} : strategy(kind_of(choice.part), choice.strategy).verb,
+      .last = chains.longer(-1, choice)};
 }
 
 // a is nowhere worse.
@@ -26,15 +68,15 @@ bool beats(const PartCost& a, const PartCost& b) {
 
 // Leaves out what another beats, in the order of the rest.  `comparable`: of which two it counts.
 template <typename Comparable>
-std::vector<Partial> unbeaten(std::vector<Partial> all, Comparable comparable) {
+std::vector<Partial> unbeaten(const std::vector<Partial>& all, Comparable comparable) {
   const auto loses = [&](const Partial& a, const Partial& b) {
     return comparable(a, b) && beats(b.cost, a.cost);
   };
   std::vector<Partial> kept;
-  for (Partial& one : all) {
+  for (const Partial& one : all) {
     if (std::ranges::none_of(kept, [&](const Partial& k) { return loses(one, k); })) {
       std::erase_if(kept, [&](const Partial& k) { return loses(k, one); });
-      kept.push_back(std::move(one));
+      kept.push_back(one);
     }
   }
   return kept;
@@ -61,35 +103,30 @@ std::vector<Partial> thinned_alike(std::vector<Partial> all) {
   return kept;
 }
 
-std::vector<Partial> thinned(std::vector<Partial> all, const LayerRules& rules) {
+std::vector<Partial> thinned(std::vector<Partial> all) {
   if (all.size() <= kMostKept) {
     return all;
   }
   std::map<std::pair<double, Verb>, std::vector<Partial>> comparable;
-  for (Partial& one : all) {
-    const Verb verb = rules.mix_verbs ? Verb{} : verb_of(one);
-    comparable[{one.factor, verb}].push_back(std::move(one));
+  for (const Partial& one : all) {
+    comparable[{one.factor, one.verb}].push_back(one);
   }
   all.clear();
   for (auto& [of, alike] : comparable) {
-    std::ranges::move(thinned_alike(std::move(alike)), std::back_inserter(all));
+    std::ranges::copy(thinned_alike(std::move(alike)), std::back_inserter(all));
   }
   return all;
 }
 
 // Beside each layer, or in its stead, the same recomputed as a whole.
-void add_whole(std::vector<Partial>& layers, const LayerRules& rules) {
-  std::vector<Partial> whole;
-  whole.reserve(layers.size());
-  for (const Partial& one : layers) {
-    Partial& again = whole.emplace_back(one);
+void add_whole(std::vector<Partial>& layers, const LayerRules& rules, const Chains& chains) {
+  std::vector<Partial> whole = layers;
+  for (Partial& again : whole) {
     if (rules.entering) {
-      again.cost.input_bytes = rules.entering(one.parts);
+      again.cost.input_bytes = rules.entering(chains.layer(again));
     }
     again.cost = whole_layer_cost(again.cost);
-    for (PartChoice& part : again.parts) {
-      part.with_layer = true;
-    }
+    again.whole = true;
   }
   if (!rules.part_by_part) {
     layers.clear();
@@ -99,49 +136,59 @@ void add_whole(std::vector<Partial>& layers, const LayerRules& rules) {
 
 }  // namespace
 
-LayerWays layer_ways(std::vector<std::vector<Partial>> choices, const LayerRules& rules) {
+LayerWays layer_ways(
+    const std::vector<std::vector<PricedChoice>>& choices, const LayerRules& rules) {
   // What another beats is in no layer that counts.  The correction scales a whole layer, so beside
   // the same rest a choice beats only those that are corrected like it, and that may stand where it
   // stands; layers that are corrected otherwise meet when all are corrected.
-  const auto alike = [&](const Partial& a, const Partial& b) {
-    return a.factor == b.factor && (rules.mix_verbs || verb_of(a) == verb_of(b));
+  const auto alike = [](const Partial& a, const Partial& b) {
+    return a.factor == b.factor && a.verb == b.verb;
   };
+  Chains chains;
   std::vector<Partial> layers;
-  for (std::vector<Partial>& part : choices) {
-    part = unbeaten(std::move(part), alike);
-    if (&part == &choices.front()) {
+  for (const std::vector<PricedChoice>& its : choices) {
+    std::vector<Partial> part;
+    part.reserve(its.size());
+    for (const PricedChoice& one : its) {
+      part.push_back(alone(one, rules, chains));
+    }
+    part = unbeaten(part, alike);
+    if (&its == &choices.front()) {
       layers = std::move(part);
       continue;
     }
     std::vector<Partial> longer;
+    longer.reserve(layers.size() * part.size());
     for (const Partial& before : layers) {
       for (const Partial& next : part) {
-        if (rules.mix_verbs || verb_of(before) == verb_of(next)) {
-          Partial& one = longer.emplace_back(before);
-          one.parts.push_back(next.parts.front());
-          one.cost = before.cost + next.cost;
-          one.factor = before.factor * next.factor;
+        if (before.verb == next.verb) {
+          longer.push_back(
+              {.cost = before.cost + next.cost,
+               .factor = before.factor * next.factor,
+               .verb = before.verb,
+               .last = chains.longer(before.last, chains.last_of(next))});
         }
       }
     }
-    layers = thinned(unbeaten(std::move(longer), alike), rules);
+    layers = thinned(unbeaten(longer, alike));
   }
   if (rules.whole) {
-    add_whole(layers, rules);
-    layers = thinned(unbeaten(std::move(layers), alike), rules);
+    add_whole(layers, rules, chains);
+    layers = thinned(unbeaten(layers, alike));
   }
   for (Partial& one : layers) {
     one.cost = one.cost * one.factor;
   }
   const auto otherwise = [](const Partial& a, const Partial& b) { return a.factor != b.factor; };
   LayerWays ways;
-  for (Partial& one : unbeaten(std::move(layers), otherwise)) {
+  for (const Partial& one : unbeaten(layers, otherwise)) {
+    LayerChoice layer = chains.layer(one);
     ways.costs.push_back(
-        {.name = name(one.parts),
+        {.name = name(layer),
          .seconds = one.cost.wall,
          .saved_bytes = one.cost.saved_bytes,
          .transient_bytes = std::max<std::int64_t>(0, one.cost.transient_bytes)});
-    ways.layers.push_back(std::move(one.parts));
+    ways.layers.push_back(std::move(layer));
     ways.busy.push_back(one.cost.busy);
   }
   return ways;

@@ -11,10 +11,10 @@
 
 namespace paradyse {
 
-// Some parts of a layer, what they cost as predicted, and the factor by which measurements correct
-// the layer.
-struct Partial {
-  LayerChoice parts = {};
+// A choice of one part, what it costs as predicted, and the factor by which measurements correct a
+// layer that has it.
+struct PricedChoice {
+  const PartChoice* choice = nullptr;
   PartCost cost = {};
   double factor = 1;
 };
@@ -36,6 +36,7 @@ struct LayerRules {
 
 // [part][choice] -> the layers that none beats in corrected seconds, saved and transient bytes.
 // Where there are very many on the way, some of them, from the fastest to the smallest.
-LayerWays layer_ways(std::vector<std::vector<Partial>> choices, const LayerRules& rules);
+LayerWays layer_ways(
+    const std::vector<std::vector<PricedChoice>>& choices, const LayerRules& rules);
 
 }  // namespace paradyse

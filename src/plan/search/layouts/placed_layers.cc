@@ -1,6 +1,7 @@
 #include "src/plan/search/layouts/placed_layers.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <utility>
@@ -18,7 +19,9 @@ void set_tiles(PartChoice& choice, const Model& model, std::int64_t tiles) {
   }
 }
 
-std::vector<Partial> priced_choices(const PlacedLayer& of, const PartChoice& given) {
+// `choices`: where they stay.
+std::vector<PricedChoice> priced_choices(
+    const PlacedLayer& of, const PartChoice& given, std::deque<PartChoice>& choices) {
   const Model& model = of.task.model;
   const auto seconds = seconds_of(of.task, of.domain);
   Task task{
@@ -28,7 +31,7 @@ std::vector<Partial> priced_choices(const PlacedLayer& of, const PartChoice& giv
       .documents = of.documents,
       .domain = of.domain};
   task.streams = streams_of(model, *task.part, given, of.documents);
-  std::vector<Partial> priced;
+  std::vector<PricedChoice> priced;
   for (const std::int64_t tiles : kTiles) {
     PartChoice tiled = given;
     set_tiles(tiled, model, tiles);
@@ -38,7 +41,7 @@ std::vector<Partial> priced_choices(const PlacedLayer& of, const PartChoice& giv
     for (PartChoice& choice : with_savings(tiled, of.savings)) {
       const ScheduledPart part = scheduled_part(task, choice, of.task.training);
       const PartCost cost = part_cost(of.task, *seconds, part, choice);
-      priced.push_back({.parts = {std::move(choice)}, .cost = cost});
+      priced.push_back({.choice = &choices.emplace_back(std::move(choice)), .cost = cost});
     }
   }
   return priced;
@@ -72,13 +75,14 @@ std::int64_t entering_bytes(const PlacedLayer& of, const LayerChoice& layer) {
 }  // namespace
 
 LayerWays ways_of(const PlacedLayer& layer) {
-  std::vector<std::vector<Partial>> choices;
-  choices.reserve(layer.choice.size());
+  std::deque<PartChoice> choices;
+  std::vector<std::vector<PricedChoice>> priced;
+  priced.reserve(layer.choice.size());
   for (const PartChoice& part : layer.choice) {
-    choices.push_back(priced_choices(layer, part));
+    priced.push_back(priced_choices(layer, part, choices));
   }
   return layer_ways(
-      std::move(choices),
+      priced,
       {.part_by_part = layer.savings.part_by_part,
        .whole = layer.savings.whole,
        .entering = [&](const LayerChoice& made) { return entering_bytes(layer, made); }});
