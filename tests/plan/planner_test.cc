@@ -86,7 +86,7 @@ class Planner {
 // Whatever the lengths, ranks and budget: each document once, the checker content, every rank
 // within its budget.
 TEST(Planner, GivesSoundPlansThatFit) {
-  for (const int ranks : test::kSanitized ? std::vector{1, 3, 8} : std::vector{1, 2, 3, 4, 8}) {
+  for (const int ranks : test::kSanitized ? std::vector{1, 3} : std::vector{1, 2, 3, 4, 8}) {
     for (const std::int64_t memory :
          {std::int64_t{0}, std::int64_t{64} << 20, std::int64_t{256} << 20}) {
       Planner planner(task(ranks, memory));

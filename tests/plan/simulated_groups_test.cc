@@ -15,6 +15,7 @@
 #include "src/plan/plan/group_timeline.h"
 #include "tests/plan/random_groups.h"
 #include "tests/plan/small_cluster.h"
+#include "tests/support/sanitized.h"
 
 namespace paradyse {
 namespace {
@@ -48,7 +49,7 @@ TEST(SimulatedGroups, CountWhatTheFoldsCount) {
   std::set<std::size_t> sizes;
   int idle = 0;
   int side_by_side = 0;
-  for (unsigned seed = 0; seed < 150; ++seed) {
+  for (unsigned seed = 0; seed < (test::kSanitized ? 40U : 150U); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     const Plan plan = random_groups(
