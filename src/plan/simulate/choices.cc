@@ -82,7 +82,7 @@ std::vector<LayerChoice> alike(std::int64_t layers, const LayerChoice& choice) {
 }
 
 // A layer of a way to run it, and what the ends of the model hold besides.
-struct Way {
+struct PricedLayer {
   LayerChoice layer;
   LayerCost cost;
 };
@@ -162,7 +162,7 @@ std::optional<SimulatedChoice> best_mix(
   }
   SimulationOptions quiet = options;
   quiet.observer = {};
-  std::vector<Way> ways;
+  std::vector<PricedLayer> priced;
   for (const Strategy& strategy : strategies("attention")) {
     for (const Verb verb : kVerbs) {
       for (const Recompute level : kRecomputeLevels) {
@@ -171,16 +171,16 @@ std::optional<SimulatedChoice> best_mix(
           continue;
         }
         const LayerChoice layer = text_layer(strategy.name, to_string(verb), level, level);
-        ways.push_back(
+        priced.push_back(
             {.layer = layer,
              .cost = layer_cost(layer, model, cluster, workload, quiet, exchange_costs)});
       }
     }
   }
   std::vector<LayerCost> costs;
-  costs.reserve(ways.size());
-  for (const Way& way : ways) {
-    costs.push_back(way.cost);
+  costs.reserve(priced.size());
+  for (const PricedLayer& one : priced) {
+    costs.push_back(one.cost);
   }
   std::int64_t capacity = std::numeric_limits<std::int64_t>::max();
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
@@ -203,11 +203,11 @@ std::optional<SimulatedChoice> best_mix(
     std::vector<LayerChoice> layers;
     std::string name;
     for (const std::size_t way : layer_order(costs, mix)) {
-      if (layers.empty() || !(layers.back() == ways[way].layer)) {
+      if (layers.empty() || !(layers.back() == priced[way].layer)) {
         name += (name.empty() ? "mix: " : ", then ") + std::to_string(mix.counts[way]) + " x " +
                 costs[way].name;
       }
-      layers.push_back(ways[way].layer);
+      layers.push_back(priced[way].layer);
     }
     Plan plan = repeated_plan(model, cluster, workload, layers);
     plan.planner_name = "exact layers";

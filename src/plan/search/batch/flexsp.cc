@@ -44,7 +44,7 @@ constexpr double kMixing = 0.95;
 constexpr double kLeastSeconds = 1e-9;
 
 // A type of group before it is one for documents.
-struct Way {
+struct GroupKind {
   int ranks = 1;
   LayerChoice layer;
   std::int64_t capacity = 0;
@@ -76,13 +76,13 @@ class Groups {
   // `size`: ranks of every group that has documents; 0: any.  None is sought where a bound says
   // that it would not be worth it beside a plan of so many seconds.
   std::optional<Plan> make(int size, double worth_below = std::numeric_limits<double>::infinity()) {
-    const std::vector<const Way*> ways = ways_of(size);
-    if (ways.empty() || lengths_.empty() || bound(ways, size) > worth_below) {
+    const std::vector<const GroupKind*> kinds = kinds_of(size);
+    if (kinds.empty() || lengths_.empty() || bound(kinds, size) > worth_below) {
       return std::nullopt;
     }
     double room = 1;
     for (int attempt = 0; attempt < kCounts; ++attempt, room *= kLessRoom) {
-      const GroupingTask task = grouping_task(ways, room);
+      const GroupingTask task = grouping_task(kinds, room);
       const GroupingAnswer answer =
           grouping_planner(planner_).plan_on(task, {.moves = kMovesOfTraining});
       if (!answer.grouping || kMixing * (answer.grouping->seconds + of_step()) > worth_below) {
@@ -105,9 +105,9 @@ class Groups {
   // Of the seconds of plans that are worth it.  Of one size it has to hold for what is predicted
   // exactly.  Estimates have all ranks at work at once: beside idle ones a group has more of the
   // cores, which is no faster for all groups together.
-  [[nodiscard]] double bound(const std::vector<const Way*>& ways, int size) const {
+  [[nodiscard]] double bound(const std::vector<const GroupKind*>& kinds, int size) const {
     if (size == 0) {
-      return area_bound(grouping_task(ways, 1)).seconds / kWorthSeeking + of_step();
+      return area_bound(grouping_task(kinds, 1)).seconds / kWorthSeeking + of_step();
     }
     const PlanningTask& task = documents_.task();
     const std::vector<double>& least = least_.at(size);
@@ -131,13 +131,13 @@ class Groups {
   // Those that no other of as many ranks beats in room and in the seconds of all documents; found
   // once.  What is faster for some documents alone is left to the layer planner, once it is known
   // which share a group: few types make the search short.
-  const std::vector<Way>& ways(int ranks) {
-    const auto [known, fresh] = ways_.try_emplace(ranks);
-    std::vector<Way>& kept = known->second;
+  const std::vector<GroupKind>& kinds(int ranks) {
+    const auto [known, fresh] = kinds_.try_emplace(ranks);
+    std::vector<GroupKind>& kept = known->second;
     if (!fresh) {
       return kept;
     }
-    const auto beats = [](const Way& a, const Way& b) {
+    const auto beats = [](const GroupKind& a, const GroupKind& b) {
       return a.capacity >= b.capacity && a.total <= b.total;
     };
     const std::vector<DocumentPlans::Room>& rooms = documents_.rooms(ranks, caps_);
@@ -146,72 +146,73 @@ class Groups {
     least.assign(lengths_.size(), std::numeric_limits<double>::infinity());
     for (std::size_t i = 0; i < rooms.size(); ++i) {
       const auto& [layer, capacity] = rooms[i];
-      Way way{
+      GroupKind kind{
           .ranks = ranks,
           .layer = layer,
           .capacity = capacity,
           .once = documents_.once(layer, ranks).wall,
           .seconds = std::move(walls[i]),
           .total = 0};
-      const double one = std::max(way.once, documents_.estimate(layer, 1, ranks).wall);
-      for (std::size_t d = 0; d < way.seconds.size(); ++d) {
-        double& seconds = way.seconds[d];
+      const double one = std::max(kind.once, documents_.estimate(layer, 1, ranks).wall);
+      for (std::size_t d = 0; d < kind.seconds.size(); ++d) {
+        double& seconds = kind.seconds[d];
         least[d] = std::min(least[d], std::max(0.0, surely_[d] * seconds - one));
-        seconds = std::max(kLeastSeconds, seconds - way.once);
-        way.total += seconds;
+        seconds = std::max(kLeastSeconds, seconds - kind.once);
+        kind.total += seconds;
       }
-      if (std::ranges::none_of(kept, [&](const Way& other) { return beats(other, way); })) {
-        std::erase_if(kept, [&](const Way& other) { return beats(way, other); });
-        kept.push_back(std::move(way));
+      if (std::ranges::none_of(kept, [&](const GroupKind& other) { return beats(other, kind); })) {
+        std::erase_if(kept, [&](const GroupKind& other) { return beats(kind, other); });
+        kept.push_back(std::move(kind));
       }
     }
     return kept;
   }
 
   // Of a size, or of all; they stay where they are.
-  std::vector<const Way*> ways_of(int size) {
-    std::vector<const Way*> found;
+  std::vector<const GroupKind*> kinds_of(int size) {
+    std::vector<const GroupKind*> found;
     for (int ranks = 1; ranks <= documents_.task().ranks; ++ranks) {
       if (size == 0 || ranks == size) {
-        for (const Way& way : ways(ranks)) {
-          found.push_back(&way);
+        for (const GroupKind& kind : kinds(ranks)) {
+          found.push_back(&kind);
         }
       }
     }
     return found;
   }
 
-  [[nodiscard]] GroupingTask grouping_task(const std::vector<const Way*>& ways, double room) const {
+  [[nodiscard]] GroupingTask grouping_task(
+      const std::vector<const GroupKind*>& kinds, double room) const {
     GroupingTask task{
         .ranks = documents_.task().ranks, .lengths = lengths_, .types = {}, .seconds = {}};
     double least = std::numeric_limits<double>::infinity();
-    for (const Way* way : ways) {
-      least = std::min(least, way->once);
+    for (const GroupKind* kind : kinds) {
+      least = std::min(least, kind->once);
     }
     task.micro_batch_seconds = least;
-    const auto add = [&](const Way& way, int pool, double speed, double price) {
+    const auto add = [&](const GroupKind& kind, int pool, double speed, double price) {
       task.types.push_back(
-          {.name = std::to_string(way.ranks) + " ranks",
-           .ranks = way.ranks,
+          {.name = std::to_string(kind.ranks) + " ranks",
+           .ranks = kind.ranks,
            .capacity = std::max(
                std::int64_t{1},
-               static_cast<std::int64_t>(room * static_cast<double>(way.capacity))),
-           .fixed_seconds = way.once - least,
+               static_cast<std::int64_t>(room * static_cast<double>(kind.capacity))),
+           .fixed_seconds = kind.once - least,
            .pool = pool,
            .price = price});
-      for (const double seconds : way.seconds) {
+      for (const double seconds : kind.seconds) {
         task.seconds.push_back(seconds / speed);
       }
     };
     // Groups that lie anywhere are as fast as the slowest rank; that of all ranks is cut by speed.
     const std::vector<double>& speeds = documents_.speeds().speeds();
     const double mean = mean_of(speeds);
-    for (const Way* way : ways) {
-      add(*way,
+    for (const GroupKind* kind : kinds) {
+      add(*kind,
           -1,
-          speeds.empty()             ? 1
-          : way->ranks == task.ranks ? mean
-                                     : std::ranges::min(speeds),
+          speeds.empty()              ? 1
+          : kind->ranks == task.ranks ? mean
+                                      : std::ranges::min(speeds),
           1);
     }
     // Runs of ranks of one speed.
@@ -222,9 +223,9 @@ class Groups {
       }
       const auto pool = static_cast<int>(task.pools.size());
       task.pools.push_back(static_cast<int>(r - begin));
-      for (const Way* way : ways) {
-        if (way->ranks <= task.pools.back()) {
-          add(*way, pool, speeds[begin], speeds[begin] / mean);
+      for (const GroupKind* kind : kinds) {
+        if (kind->ranks <= task.pools.back()) {
+          add(*kind, pool, speeds[begin], speeds[begin] / mean);
         }
       }
     }
@@ -284,9 +285,9 @@ class Groups {
   DocumentPlans& documents_;
   const std::vector<std::int64_t>& lengths_;
   Caps caps_;
-  std::string planner_;                   // of groupings
-  std::vector<double> surely_;            // [document] of what is read off of it, so much at least
-  std::map<int, std::vector<Way>> ways_;  // [ranks]
+  std::string planner_;         // of groupings
+  std::vector<double> surely_;  // [document] of what is read off of it, so much at least
+  std::map<int, std::vector<GroupKind>> kinds_;  // [ranks]
   // [ranks][document] Seconds in whatever layer, beside what a document of one token takes: those
   // of a group wait for messages once, and in layers unlike one another for fewer.
   std::map<int, std::vector<double>> least_;

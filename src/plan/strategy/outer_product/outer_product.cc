@@ -17,7 +17,7 @@
 namespace paradyse {
 namespace {
 
-enum class Way { gather, scatter };
+enum class Exchanged { gather, scatter };
 
 // Added to S: `epsilon` of AlphaFold's OuterProductMean, `eps` of OpenFold's.
 constexpr double kEpsilon = 1e-3;
@@ -32,7 +32,7 @@ std::vector<Interval> of_i(const Layout& o, const TokenTile& tile) {
   return all;
 }
 
-Program build(const Task& task, Way way) {
+Program build(const Task& task, Exchanged exchanged) {
   Writer w(task);
   const PartShape& shape = task.shape();
   const std::int64_t C = shape.channels;
@@ -55,7 +55,7 @@ Program build(const Task& task, Way way) {
   Layout of_o = of_z.with_columns(C * C);
   // Residues are the last row dim, so that those of a sequence are neighbours.
   Layout sides = made.along("residues");
-  if (way == Way::gather) {
+  if (exchanged == Exchanged::gather) {
     const auto residues = [&](const char* dim) {
       return sides.whole().cut("residues", of_z.dims[of_z.place(dim)].cuts);
     };
@@ -109,8 +109,8 @@ Option row_tiles_option() {
   return option;
 }
 
-Program build_gather(const Task& task) { return build(task, Way::gather); }
-Program build_scatter(const Task& task) { return build(task, Way::scatter); }
+Program build_gather(const Task& task) { return build(task, Exchanged::gather); }
+Program build_scatter(const Task& task) { return build(task, Exchanged::scatter); }
 
 }  // namespace
 

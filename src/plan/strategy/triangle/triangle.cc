@@ -15,7 +15,7 @@
 namespace paradyse {
 namespace {
 
-enum class Way { gather, scatter, channels };
+enum class Exchanged { gather, scatter, channels };
 
 // Stored channel by channel.
 Layout by_channel(const Layout& layout) {
@@ -32,15 +32,16 @@ struct Operands {
   Layout o;
 };
 
-Operands operands(const Layout& z, Way way, bool incoming, const std::string& part, int ranks) {
+Operands operands(
+    const Layout& z, Exchanged exchanged, bool incoming, const std::string& part, int ranks) {
   const char* const summed = incoming ? "i" : "j";  // of a and b
   const char* const other = incoming ? "j" : "i";
   const Layout whole = z.whole();
-  if (way == Way::channels) {
+  if (exchanged == Exchanged::channels) {
     const Layout own = whole.cut("columns", even_cuts(z.columns().size, ranks));
     return {.a = own, .b = own, .o = own};
   }
-  if (way == Way::scatter) {
+  if (exchanged == Exchanged::scatter) {
     const bool only_summed = z.dims[z.place(other)].cuts.empty() && is_partition(z, ranks);
     if (ranks > 1 && !only_summed) {
       throw std::invalid_argument(
@@ -56,7 +57,7 @@ Operands operands(const Layout& z, Way way, bool incoming, const std::string& pa
   return {.a = whole.cut(other, i), .b = whole.cut(other, j), .o = z};
 }
 
-Program build(const Task& task, Way way) {
+Program build(const Task& task, Exchanged exchanged) {
   Writer w(task);
   const bool incoming = task.part->along == "i";
   const ValueId z = w.input();
@@ -78,7 +79,7 @@ Program build(const Task& task, Way way) {
     return w.gate(p, linear(gate));
   };
   const auto [of_a, of_b, of_o] =
-      operands(made.along("j"), way, incoming, task.part->name, w.ranks());
+      operands(made.along("j"), exchanged, incoming, task.part->name, w.ranks());
   const ValueId a = w.redistribute(operand("a", "a_gate"), by_channel(of_a), "a_all");
   const ValueId b = w.redistribute(operand("b", "b_gate"), by_channel(of_b), "b_all");
   const ValueId terms = w.triangle(a, b, incoming, by_channel(of_o));
@@ -91,9 +92,9 @@ Program build(const Task& task, Way way) {
   return w.residual(w.gate(w.bias(y, Role::in_bias, entries), g));
 }
 
-Program build_gather(const Task& task) { return build(task, Way::gather); }
-Program build_scatter(const Task& task) { return build(task, Way::scatter); }
-Program build_channels(const Task& task) { return build(task, Way::channels); }
+Program build_gather(const Task& task) { return build(task, Exchanged::gather); }
+Program build_scatter(const Task& task) { return build(task, Exchanged::scatter); }
+Program build_channels(const Task& task) { return build(task, Exchanged::channels); }
 
 Strategy row(const char* name, Program (*build)(const Task&), const char* summary) {
   return {
