@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "src/plan/model/stdit/stdit.h"
 #include "src/plan/plan/size_limits.h"
 #include "src/plan/search/layouts/samples.h"
 
@@ -40,7 +39,7 @@ constexpr DimOption kDims[] = {
                 "documents have --tokens",
                 option,
                 options.model)
-      : option == std::string("--text-tokens") && model.family == "stdit"
+      : option == std::string("--text-tokens") && model.has_dim("frames")
           ? fmt::format(
                 "--text-tokens: --model {} has no caption_channels, so it does not attend to text",
                 options.model)
@@ -57,7 +56,7 @@ void expect_options_of(const Model& model, const GridOptions& options) {
       refuse(one.option, options, model);
     }
   }
-  const bool video = model.family == "stdit";
+  const bool video = model.has_dim("frames");
   if (options.width > 0 && !video) {
     refuse("--width", options, model);
   }
@@ -69,31 +68,35 @@ void expect_options_of(const Model& model, const GridOptions& options) {
   }
 }
 
+// A model of other sizes, as an option says.
+Model resized(const Model& model, const std::string& option, const OtherSizes& sizes) {
+  try {
+    return with_sizes(model, sizes);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{}: {}", option, error.what()));
+  }
+}
+
 // A video model of another width, or with fewer key and value heads.
-Model resized(const Model& model, const GridOptions& options) {
-  StditShape shape = stdit_shape(model);
+Model resized(Model model, const GridOptions& options) {
   if (options.width > 0) {
-    shape.mlp_hidden = shape.mlp_hidden * options.width / shape.hidden;
-    shape.hidden = options.width;
-    if (shape.hidden % shape.heads != 0) {
-      throw std::invalid_argument(fmt::format(
-          "--width {} is not a multiple of the model's {} heads", options.width, shape.heads));
-    }
+    model = resized(model, fmt::format("--width {}", options.width), {.hidden = options.width});
   }
   if (options.kv_ratio > 0) {
-    const double heads = options.kv_ratio * static_cast<double>(shape.heads);
-    shape.kv_heads = std::llround(heads);
-    if (shape.kv_heads < 1 || std::abs(heads - std::round(heads)) > 1e-9 ||
-        shape.heads % shape.kv_heads != 0) {
+    const std::string option = fmt::format("--kv-ratio {}", options.kv_ratio);
+    const std::int64_t all = model.typical_part().heads;
+    const double heads = options.kv_ratio * static_cast<double>(all);
+    if (heads < 1 || std::abs(heads - std::round(heads)) > 1e-9) {
       throw std::invalid_argument(fmt::format(
-          "--kv-ratio {}: for {} heads this gives {} key/value heads; it must be a whole number "
-          "that divides the heads",
-          options.kv_ratio,
-          shape.heads,
+          "{}: for {} heads this gives {} key/value heads; it must be a whole number that divides "
+          "the heads",
+          option,
+          all,
           heads));
     }
+    model = resized(model, option, {.kv_heads = std::llround(heads)});
   }
-  return stdit_model(shape);
+  return model;
 }
 
 }  // namespace
@@ -142,10 +145,7 @@ ModelFolder model_of(const GridOptions& options, bool random_weights) {
       reading([&] { return open_model(options.model, random_weights); }, "--model");
   Model& model = folder.model;
   expect_options_of(model, options);
-  if (options.width > 0 || options.kv_ratio > 0) {
-    model = resized(model, options);
-  }
-  model = without_dropout(model);
+  model = without_dropout(resized(model, options));
   expect_positions(options, model, options.tokens);
   return folder;
 }

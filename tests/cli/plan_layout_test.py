@@ -173,8 +173,14 @@ class PlanLayoutTest(ProgramTest):
         self.assertIn("--tokens", self.error_of("plan", "layout", "--model", "stdit", "--frames", 4, "--ranks", 2))
         self.assertIn("--residues does not apply", self.error_of(*self.video("--residues", 9)))
         self.assertIn("--frames does not apply", self.error_of(*self.alignment(9, 9, 2, "--frames", 4)))
-        self.assertIn("not a multiple", self.error_of(*self.video("--width", 1000)))
+        self.assertIn("--width 1000: stdit: hidden_size: 1000 is not a multiple",
+                      self.error_of(*self.video("--width", 1000)))
         self.assertIn("divides", self.error_of(*self.video("--kv-ratio", 0.3)))
+        self.assertIn("--kv-ratio 0.1875: stdit: num_key_value_heads: 3 does not divide",
+                      self.error_of(*self.video("--kv-ratio", 0.1875)))
+        self.assertIn("--kv-ratio 0.5: stdit3: num_key_value_heads: is not known",
+                      self.error_of(*self.video("--kv-ratio", 0.5, "--text-tokens", 9, model="stdit3")))
+        self.assertIn("--width does not apply", self.error_of(*self.alignment(9, 9, 2, "--width", 64)))
         wrong = self.write("wrong.toml", 'model_type = "stdit"\nhiden_size = 64\n')
         self.assertIn("did you mean 'hidden_size'", self.error_of(*self.video(model=wrong)))
         wrong = self.write("small.toml", 'model_type = "stdit"\ndepth = 0\n')

@@ -452,7 +452,7 @@ TEST(TextShape, ReadsGemma) {
   EXPECT_EQ(rope_of(three, 5)->theta, 1e6);
   EXPECT_EQ(read(config_of(three)), three);
   EXPECT_EQ(text_model(three).period(), 6);
-  EXPECT_EQ(text_model(three).of_layers(1).layers, 1);
+  EXPECT_EQ(text_model(three).of_sizes({.layers = 1}).layers, 1);
   const json nested = {
       {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}}},
       {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 500.0}}}};

@@ -161,6 +161,16 @@ struct OtherNames {
   std::vector<std::string> unused = {};
 };
 
+// Sizes of a model that are to be others.  A family changes some of them (Model::of_sizes).
+struct OtherSizes {
+  std::optional<std::int64_t> layers = {};
+  std::optional<std::int64_t> hidden = {};  // its MLPs become as much wider or narrower
+  std::optional<std::int64_t> kv_heads = {};
+  std::optional<std::int64_t> vocab = {};
+  std::optional<std::int64_t> positions = {};  // that it learns, if it learns any
+  std::optional<std::int64_t> window = {};     // of attention; 0: it sees all
+};
+
 struct Model {
   std::string name = {};    // its architecture, as plans have it: "llama", "evoformer-multimer"
   std::string family = {};  // who reads its data and judges its gradients: "text", "stdit", ...
@@ -175,7 +185,7 @@ struct Model {
   double initializer_range = 0.02;  // standard deviation of matrices before training
   ModelLimits limits = {};
   ModelWords words = {};
-  std::function<Model(std::int64_t layers)> of_layers = {};  // of its family; see with_layers()
+  std::function<Model(const OtherSizes& sizes)> of_sizes = {};  // of its family; see with_sizes()
   OtherNames other_names = {};
   std::optional<Lora> lora = {};  // its matrices are frozen, and adapters trained
 
@@ -225,13 +235,16 @@ Model model_from_config(
     const std::string& json, const std::string& source, std::vector<std::string>* notes = nullptr);
 
 // The same model, computed in other tiles; with other dropout of residuals and embeddings, or of
-// attention's probabilities; without any; of so many layers.  Of several stacks each keeps its
-// share of them, and at least one layer, so that a model of two has two or more; of none without a
-// family std::invalid_argument.
+// attention's probabilities; without any.
 Model with_tiles(const Model& model, Tiles tiles);
 Model with_dropout(const Model& model, double probability);
 Model with_attention_dropout(const Model& model, double probability);
 Model without_dropout(const Model& model);
+// Of other sizes, or of so many layers.  Of several stacks each keeps its share of them, and at
+// least one layer, so that a model of two has two or more.  Throws std::invalid_argument for a size
+// that its family does not change, or cannot have; without of_sizes for all but the layers of one
+// stack.
+Model with_sizes(const Model& model, const OtherSizes& sizes);
 Model with_layers(const Model& model, std::int64_t layers);
 
 // Throws std::invalid_argument for a model whose adapters have dropout, which is not implemented;

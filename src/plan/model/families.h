@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,6 +40,11 @@ int families_version();
 ModelFamily text_family();
 ModelFamily stdit_family();
 ModelFamily evoformer_family();
+
+// Throws std::invalid_argument for a size that is set and that models of this name do not change.
+using SizeMember = std::optional<std::int64_t> OtherSizes::*;
+void expect_changed(
+    const OtherSizes& sizes, const std::string& model, std::initializer_list<SizeMember> changed);
 
 // The configuration of a preset, or nothing where none is called so; all names.
 const nlohmann::json* preset_config(const std::string& name);

@@ -1,4 +1,5 @@
-// The same model in other tiles, with other dropout, of other depth.
+// The same model in other tiles, with other dropout, of other sizes.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -8,6 +9,7 @@
 
 #include "paradyse/plan/model.h"
 #include "paradyse/plan/parts.h"
+#include "src/plan/model/families.h"
 
 namespace paradyse {
 namespace {
@@ -33,7 +35,7 @@ Model repeated(const Model& model, std::int64_t layers) {
   if (model.stacks().size() > 1) {
     throw std::invalid_argument(
         "with_layers: the model '" + model.name +
-        "' has layers of several kinds and no of_layers, which says how many of each there are");
+        "' has layers of several kinds and no of_sizes, which says how many of each there are");
   }
   Model other = model;
   other.layers = 0;
@@ -57,7 +59,30 @@ Model repeated(const Model& model, std::int64_t layers) {
   return other;
 }
 
+struct NamedSize {
+  const char* name;
+  SizeMember value;
+};
+
+constexpr NamedSize kOtherSizes[] = {
+    {"layers", &OtherSizes::layers},
+    {"hidden width", &OtherSizes::hidden},
+    {"key/value heads", &OtherSizes::kv_heads},
+    {"vocabulary", &OtherSizes::vocab},
+    {"positions", &OtherSizes::positions},
+    {"window", &OtherSizes::window}};
+
 }  // namespace
+
+void expect_changed(
+    const OtherSizes& sizes, const std::string& model, std::initializer_list<SizeMember> changed) {
+  for (const NamedSize& one : kOtherSizes) {
+    if (sizes.*one.value && std::ranges::find(changed, one.value) == changed.end()) {
+      throw std::invalid_argument(
+          "there is no model '" + model + "' of other " + one.name + " than its own");
+    }
+  }
+}
 
 Model with_tiles(const Model& model, Tiles tiles) {
   return with_parts(model, [&](Part& part) { part.shape.tiles = tiles; });
@@ -84,13 +109,19 @@ Model without_dropout(const Model& model) {
   return other;
 }
 
-Model with_layers(const Model& model, std::int64_t layers) {
+Model with_sizes(const Model& model, const OtherSizes& sizes) {
   std::map<std::string, const PartShape*> shapes;
   for (const ModelPart& one : model.parts) {
     shapes.emplace(one.part->name, &one.part->shape);
   }
-  Model other = model.of_layers ? model.of_layers(layers) : repeated(model, layers);
-  other.limits = model.limits;
+  if (!model.of_sizes) {
+    expect_changed(sizes, model.name, {&OtherSizes::layers});
+  }
+  Model other =
+      model.of_sizes ? model.of_sizes(sizes) : repeated(model, sizes.layers.value_or(model.layers));
+  if (!sizes.positions) {
+    other.limits = model.limits;
+  }
   return with_parts(std::move(other), [&](Part& part) {
     part.shape.tiles = model.tiles();
     if (const auto known = shapes.find(part.name); known != shapes.end()) {
@@ -98,6 +129,10 @@ Model with_layers(const Model& model, std::int64_t layers) {
       part.shape.attention_dropout = known->second->attention_dropout;
     }
   });
+}
+
+Model with_layers(const Model& model, std::int64_t layers) {
+  return with_sizes(model, {.layers = layers});
 }
 
 void expect_trainable(const Model& model) {

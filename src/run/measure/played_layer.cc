@@ -12,7 +12,6 @@
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/session.h"
-#include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/breakdown.h"
@@ -25,17 +24,13 @@ constexpr std::int64_t kVocabulary = 512;
 constexpr int kColdRepeats = 2;  // handles, workspaces and memory are made
 constexpr int kRepeats = 7;
 
-// The first layer of it, with a small vocabulary.
+// The first layer of it, without adapters, windows and dropout, and with a small vocabulary.
 Model one_layer(const Model& model, std::int64_t tokens) {
-  TextShape shape = text_shape(model);
-  shape.layers = 1;
-  shape.vocab = std::min(shape.vocab, kVocabulary);
-  shape.padding_id = -1;
-  shape.window = 0;
-  if (shape.learned_positions) {
-    shape.max_positions = std::max(shape.max_positions, tokens);
+  OtherSizes sizes{.layers = 1, .vocab = std::min(model.vocab(), kVocabulary), .window = 0};
+  if (model.learned_positions() > 0) {
+    sizes.positions = std::max(model.learned_positions(), tokens);
   }
-  return without_dropout(text_model(shape));
+  return without_dropout(with_sizes(model_from_config(model.config, model.name), sizes));
 }
 
 // Numbers like a model's: a device computes faster with zeros.

@@ -12,7 +12,6 @@
 
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/weights.h"
-#include "src/plan/model/text/text_shape.h"
 #include "src/run/device/device.h"
 #include "src/run/kernels/kernels.h"
 #include "src/run/measure/device_speeds.h"
@@ -43,14 +42,11 @@ ProductTrial try_product() {
 }
 
 Model typical_model() {
-  return text_model(
-      {.layers = 16,
-       .hidden = 2048,
-       .heads = 16,
-       .kv_heads = 8,
-       .head_dim = 128,
-       .ffn = 5632,
-       .vocab = 32000});
+  return model_from_config(
+      R"({"model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048,
+          "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+          "intermediate_size": 5632, "vocab_size": 32000})",
+      "doctor");
 }
 
 namespace {

@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/parts.h"
 #include "src/plan/model/evoformer/evoformer.h"
+#include "src/plan/model/families.h"
 #include "src/plan/model/matrices.h"
 
 namespace paradyse {
@@ -490,8 +491,9 @@ Model evoformer_model(const EvoformerShape& shape) {
       .causal = false,
       .limits = {.gpus = false},
       .words = {.items = "alignments", .scored = "predicted letters"},
-      .of_layers = [shape](std::int64_t layers) {
-        return evoformer_model(with_blocks(shape, layers));
+      .of_sizes = [shape](const OtherSizes& sizes) {
+        expect_changed(sizes, architecture(shape), {&OtherSizes::layers});
+        return evoformer_model(sizes.layers ? with_blocks(shape, *sizes.layers) : shape);
       }};
   std::vector<Product> of_msa = {{"proj", "input_embedder.linear_m", kMsaFeatures}};
   std::vector<Product> of_pair = {{"proj", "input_embedder.linear_z", kPairFeatures}};

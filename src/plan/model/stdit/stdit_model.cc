@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/parts.h"
+#include "src/plan/model/families.h"
 #include "src/plan/model/matrices.h"
 #include "src/plan/model/stdit/stdit.h"
 
@@ -469,6 +470,29 @@ void make_stdit3(Model& model, const StditShape& shape) {
   add_end(model, std::move(head));
 }
 
+// As its configuration would say the sizes, which is judged by the same rules.
+StditShape resized(StditShape shape, const OtherSizes& sizes) {
+  expect_changed(
+      sizes,
+      architecture(shape),
+      {&OtherSizes::layers, &OtherSizes::hidden, &OtherSizes::kv_heads});
+  if (sizes.hidden || sizes.kv_heads) {
+    nlohmann::ordered_json config = config_of(shape);
+    if (sizes.hidden) {
+      config["hidden_size"] = *sizes.hidden;
+      if (!shape.stdit3) {  // whose configuration has a ratio
+        config["mlp_hidden_size"] = shape.mlp_hidden * *sizes.hidden / shape.hidden;
+      }
+    }
+    if (sizes.kv_heads) {
+      config["num_key_value_heads"] = *sizes.kv_heads;
+    }
+    shape = stdit_shape_from_config(config, architecture(shape));
+  }
+  shape.depth = sizes.layers.value_or(shape.depth);
+  return shape;
+}
+
 }  // namespace
 
 Model stdit_model(const StditShape& shape) {
@@ -488,11 +512,7 @@ Model stdit_model(const StditShape& shape) {
       .causal = false,
       .limits = {.gpus = false},
       .words = {.items = "clips", .scored = "predicted elements", .perplexity = false},
-      .of_layers = [shape](std::int64_t layers) {
-        StditShape other = shape;
-        other.depth = layers;
-        return stdit_model(other);
-      }};
+      .of_sizes = [shape](const OtherSizes& sizes) { return stdit_model(resized(shape, sizes)); }};
   if (shape.stdit3) {
     make_stdit3(model, shape);
     return model;

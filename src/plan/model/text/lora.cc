@@ -215,8 +215,8 @@ Model with_modules(const Model& model, const Lora& lora, const Modules& modules,
   Model made = model;
   made.lora = lora;
   made.sha256 = sha256_hex(model.sha256 + " with LoRA " + settings_of(lora, modules).dump());
-  made.of_layers = [of = model.of_layers, lora, modules, input_first](std::int64_t layers) {
-    return with_modules(of(layers), lora, modules, input_first);
+  made.of_sizes = [of = model.of_sizes, lora, modules, input_first](const OtherSizes& sizes) {
+    return with_modules(of(sizes), lora, modules, input_first);
   };
   std::map<const Part*, std::shared_ptr<const Part>> parts;  // layers are alike
   for (ModelPart& one : made.parts) {

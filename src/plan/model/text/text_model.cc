@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/plan/model/families.h"
 #include "src/plan/model/matrices.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/model/text/weight_names.h"
@@ -263,6 +264,23 @@ PartShape shape_of(const TextShape& model) {
       .padding_id = model.padding_id};
 }
 
+TextShape of_other_sizes(TextShape shape, const OtherSizes& sizes) {
+  expect_changed(
+      sizes,
+      shape.architecture,
+      {&OtherSizes::layers, &OtherSizes::vocab, &OtherSizes::positions, &OtherSizes::window});
+  shape.layers = sizes.layers.value_or(shape.layers);
+  shape.vocab = sizes.vocab.value_or(shape.vocab);
+  if (shape.padding_id >= shape.vocab) {
+    shape.padding_id = -1;
+  }
+  if (shape.learned_positions) {
+    shape.max_positions = sizes.positions.value_or(shape.max_positions);
+  }
+  shape.window = sizes.window.value_or(shape.window);
+  return shape;
+}
+
 }  // namespace
 
 Model text_model(const TextShape& shape) {
@@ -279,10 +297,8 @@ Model text_model(const TextShape& shape) {
       .masked_lm = shape.masked_lm,
       .initializer_range = shape.initializer_range,
       .limits = {.longest = length_limit(shape), .trained_positions = shape.max_positions},
-      .of_layers = [shape](std::int64_t layers) {
-        TextShape other = shape;
-        other.layers = layers;
-        return text_model(other);
+      .of_sizes = [shape](const OtherSizes& sizes) {
+        return text_model(of_other_sizes(shape, sizes));
       }};
   using WeightsOf = PartWeights (*)(const TextShape&, int);
   const auto part = [&](const char* name, WeightsOf weights) {
