@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "src/run/reference/text.h"
+#include "src/run/reference/reference.h"
 
 namespace paradyse {
 
@@ -44,7 +44,6 @@ std::vector<std::int32_t> continuation(
   if (request.prompt.empty()) {
     throw std::invalid_argument("the prompt is empty: give at least one token");
   }
-  const TextShape shape = text_shape(model);
   const at::InferenceMode guard;
   const reference::Weights merged = reference::merged(model, weights);
   std::mt19937_64 random(request.seed);
@@ -53,7 +52,7 @@ std::vector<std::int32_t> continuation(
     const auto begin = request.window > 0 && std::cmp_greater(text.size(), request.window)
                            ? text.end() - request.window
                            : text.begin();
-    const at::Tensor last = reference::logits(shape, merged, {begin, text.end()})[-1];
+    const at::Tensor last = reference::logits(model, merged, {begin, text.end()})[-1];
     const std::int64_t next =
         request.temperature > 0 ? drawn(last, request, random) : last.argmax().item<std::int64_t>();
     text.push_back(static_cast<std::int32_t>(next));

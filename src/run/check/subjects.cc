@@ -1,9 +1,10 @@
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
-#include "src/plan/model/text/text_shape.h"
+#include "src/plan/model/small_models.h"
 #include "src/run/check/check.h"
 #include "src/run/check/check_case.h"
 
@@ -75,78 +76,21 @@ CheckSubject check_subject(
 }
 
 std::vector<CheckSubject> built_in_subjects() {
-  const auto subject =
-      [](const char* name, TextShape model, const std::vector<std::int64_t>& lengths) {
-        model.layers = 2;
-        model.rope_theta = 500.0;
-        model.initializer_range = 0.2;  // at 0.3 the noise in a key bias's zero gradient nears 2e-5
-        return check_subject(name, model, fill_widely, lengths);
-      };
-  TextShape grouped;  // query heads share key/value heads
-  grouped.hidden = 12;
-  grouped.heads = 6;
-  grouped.kv_heads = 2;
-  grouped.head_dim = 4;
-  grouped.ffn = 13;
-  grouped.vocab = 31;
-  TextShape shared = grouped;  // one key/value head, tied head
-  shared.heads = 5;
-  shared.kv_heads = 1;
-  shared.hidden = 14;
-  shared.ffn = 11;
-  shared.vocab = 29;
-  shared.tied = true;
-  TextShape few = grouped;  // fewer heads, and rows of all else, than ranks
-  few.heads = 2;
-  few.kv_heads = 2;
-  few.ffn = 3;
-  few.vocab = 7;
-  TextShape qwen2 = grouped;
-  qwen2.architecture = "qwen2";
-  qwen2.qkv_bias = true;
-  qwen2.head_dim = 16;  // CUDA's flash attention takes 8, 16, ...
-  TextShape qwen3 = grouped;
-  qwen3.architecture = "qwen3";
-  qwen3.qk_norm = true;
-  TextShape windowed = grouped;  // in one layer of two
-  windowed.architecture = "qwen2";
-  windowed.qkv_bias = true;
-  windowed.head_dim = 16;
-  windowed.window = 3;
-  windowed.windowed = {true, false};
-  TextShape gpt2;  // learned positions, LayerNorm, biases; as many key/value heads as query heads
-  gpt2.architecture = "gpt2";
-  gpt2.hidden = 15;
-  gpt2.heads = gpt2.kv_heads = 3;
-  gpt2.head_dim = 5;
-  gpt2.ffn = 13;
-  gpt2.vocab = 31;
-  gpt2.max_positions = 20;
-  gpt2.learned_positions = gpt2.layer_norm = true;
-  gpt2.qkv_bias = gpt2.out_bias = gpt2.mlp_bias = true;
-  gpt2.tied = true;
-  gpt2.activation = Activation::gelu_tanh;
-  TextShape opt = gpt2;
-  opt.architecture = "opt";
-  opt.position_offset = 2;
-  opt.activation = Activation::relu;
-  TextShape bert = gpt2;  // bidirectional, norms after the sums, masked tokens
-  bert.architecture = "bert";
-  bert.causal = false;
-  bert.head_dim = 8;  // flash attention, as above
-  bert.post_norm = bert.masked_lm = true;
-  bert.segments = 2;
-  bert.activation = Activation::gelu;
-  return {
-      subject("gqa 6/2", grouped, {1, 9, 2, 17, 3}),
-      subject("mqa 5/1 tied", shared, {3, 1, 8, 2}),
-      subject("mha 2/2", few, {1, 2, 6}),
-      subject("qwen2", qwen2, {3, 1, 8}),
-      subject("qwen3", qwen3, {3, 1, 8}),
-      subject("window", windowed, {9, 1, 4}),
-      subject("gpt2", gpt2, {3, 1, 8}),
-      subject("opt", opt, {3, 1, 8}),
-      subject("bert", bert, {3, 1, 8})};
+  const std::map<std::string, std::vector<std::int64_t>> lengths = {
+      {"gqa 6/2", {1, 9, 2, 17, 3}},
+      {"mqa 5/1 tied", {3, 1, 8, 2}},
+      {"mha 2/2", {1, 2, 6}},
+      {"window", {9, 1, 4}}};
+  std::vector<CheckSubject> subjects;
+  for (const auto& [name, model] : small_models()) {
+    const auto own = lengths.find(name);
+    subjects.push_back(check_subject(
+        name,
+        model,
+        fill_widely,
+        own == lengths.end() ? std::vector<std::int64_t>{3, 1, 8} : own->second));
+  }
+  return subjects;
 }
 
 }  // namespace paradyse

@@ -15,6 +15,8 @@ struct Judge {
   Answer (*answer)(const Model& model, const Weights& weights, const Batch& batch);
   at::Tensor (*part)(
       const Model& model, const std::string& part, const Weights& weights, const Streams& in);
+  at::Tensor (*logits)(
+      const Model& model, const Weights& weights, const std::vector<std::int32_t>& document);
 };
 
 // Of a family whose batches are samples.
@@ -37,7 +39,8 @@ constexpr Judge judge_of_samples(const char* family) {
       .part = [](const Model& model,
                  const std::string& part,
                  const Weights& weights,
-                 const Streams& in) { return part_of(shape_of(model), part, weights, in); }};
+                 const Streams& in) { return part_of(shape_of(model), part, weights, in); },
+      .logits = nullptr};
 }
 
 constexpr Judge kJudges[] = {
@@ -47,7 +50,11 @@ constexpr Judge kJudges[] = {
            return text_answer(
                text_shape(model), weights, batch.documents, batch.labels, batch.dropout_seed);
          },
-     .part = nullptr},
+     .part = nullptr,
+     .logits =
+         [](const Model& model, const Weights& weights, const std::vector<std::int32_t>& document) {
+           return logits(text_shape(model), weights, document);
+         }},
     judge_of_samples<stdit_shape, stdit_loss, stdit_part>("stdit"),
     judge_of_samples<evoformer_shape, evoformer_loss, evoformer_part>("evoformer")};
 
@@ -77,6 +84,15 @@ at::Tensor part(
     throw std::invalid_argument("reference: '" + model.name + "' is not judged part by part");
   }
   return judge.part(model, part, weights, streams);
+}
+
+at::Tensor logits(
+    const Model& model, const Weights& weights, const std::vector<std::int32_t>& document) {
+  const Judge& judge = judge_of(model);
+  if (judge.logits == nullptr) {
+    throw std::invalid_argument("reference: '" + model.name + "' is no language model");
+  }
+  return judge.logits(model, weights, document);
 }
 
 }  // namespace paradyse::reference

@@ -55,4 +55,11 @@ at::Tensor part(
     const Weights& weights,
     const std::map<std::string, at::Tensor>& streams);
 
+// [tokens, vocabulary] What a language model says comes after each token of a document (of a masked
+// LM: what it takes the token for), before the softmax.  Without gradients, and by merged()
+// weights. Throws std::invalid_argument for a model of another family, and for a token outside the
+// vocabulary.
+at::Tensor logits(
+    const Model& model, const Weights& weights, const std::vector<std::int32_t>& document);
+
 }  // namespace paradyse::reference

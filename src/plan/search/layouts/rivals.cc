@@ -1,11 +1,12 @@
 // What others do, as a strategy and placements for each part.
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
-#include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/search/layers/part_cost.h"
 
 namespace paradyse {
@@ -76,34 +77,41 @@ LayoutRival text(const TextWay& way) {
           {.part = "mlp", .strategy = way.mlp, .in = in}}};
 }
 
+// What a part of an Evoformer's layer is called, whichever stack it is in, and where its streams
+// lie: the MSA, or extra sequences, by a row dim, and pairs.
+struct AxialWay {
+  const char* part = "";
+  const char* strategy = "";
+  int msa = -1;  // number of the dim; -1: it reads none
+  const char* pair = "";
+};
+
 // Figure 4 of the publication: m is switched between its attentions and back, z between the
 // triangle updates; what an update needs beside is gathered.
+constexpr AxialWay kAxialWays[] = {
+    {"row_attention", "Local", 0, "S(i)"},
+    {"column_attention", "Local", 1},
+    {"msa_transition", "gather", 1},
+    {"outer_product_mean", "gather", 1, "S(i)"},
+    {"triangle_outgoing", "gather", -1, "S(i)"},
+    {"triangle_incoming", "gather", -1, "S(j)"},
+    {"triangle_starting", "Local", -1, "S(i)"},
+    {"triangle_ending", "Local", -1, "S(j)"},
+    {"pair_transition", "gather", -1, "S(j)"}};
+
 LayoutRival axial(const Model& model) {
-  const std::map<std::string, PartChoice> all = {
-      {"row_attention",
-       {.part = {}, .strategy = "Local", .in = {{"m", {"S(sequences)"}}, {"z", {"S(i)"}}}}},
-      {"column_attention", {.part = {}, .strategy = "Local", .in = {{"m", {"S(residues)"}}}}},
-      {"global_column_attention",
-       {.part = {}, .strategy = "Local", .in = {{"m", {"S(residues)"}}}}},
-      {"msa_transition", {.part = {}, .strategy = "gather", .in = {{"m", {"S(residues)"}}}}},
-      {"outer_product_mean",
-       {.part = {}, .strategy = "gather", .in = {{"m", {"S(residues)"}}, {"z", {"S(i)"}}}}},
-      {"triangle_outgoing", {.part = {}, .strategy = "gather", .in = {{"z", {"S(i)"}}}}},
-      {"triangle_incoming", {.part = {}, .strategy = "gather", .in = {{"z", {"S(j)"}}}}},
-      {"triangle_starting", {.part = {}, .strategy = "Local", .in = {{"z", {"S(i)"}}}}},
-      {"triangle_ending", {.part = {}, .strategy = "Local", .in = {{"z", {"S(j)"}}}}},
-      {"pair_transition", {.part = {}, .strategy = "gather", .in = {{"z", {"S(j)"}}}}}};
   LayoutRival rival{.name = "dap", .parts = {}};
   for (const Stack& stack : model.stacks()) {
     for (const std::shared_ptr<const Part>& part : stack.parts) {
-      const bool extra = part->name.starts_with(kExtra);
-      PartChoice choice =
-          all.at(extra ? part->name.substr(std::string_view(kExtra).size()) : part->name);
-      choice.part = part->name;
-      if (const auto m = choice.in.find("m"); extra && m != choice.in.end()) {
-        const bool by_rows = m->second == Placement{"S(sequences)"};
-        choice.in["e"] = {by_rows ? "S(extra_sequences)" : "S(residues)"};
-        choice.in.erase("m");
+      const auto* const way = std::ranges::find_if(
+          kAxialWays, [&](const AxialWay& one) { return part->name.ends_with(one.part); });
+      if (way == std::end(kAxialWays)) {
+        throw std::invalid_argument("no layout of part '" + part->name + "' is known");
+      }
+      PartChoice choice{.part = part->name, .strategy = way->strategy};
+      for (const std::string& read : part->reads) {
+        const Stream& stream = model.stream(read);
+        choice.in[read] = {read == "z" ? way->pair : "S(" + stream.rows.at(idx(way->msa)) + ")"};
       }
       rival.parts.push_back(std::move(choice));
     }
