@@ -70,6 +70,7 @@ TEST(OwnFamily, IsReadByItsType) {
   add_weather_once();
   const Model model = model_from_config(R"({"model_type": "weather", "layers": 2})", "a folder");
   EXPECT_EQ(model.family, "weather");
+  EXPECT_EQ(model.config, R"({"layers":2,"model_type":"weather"})");  // which runs save
   EXPECT_EQ(model.layers, 2);
   try {
     model_from_config(R"({"model_type": "weather", "layers": 3})", "a folder");

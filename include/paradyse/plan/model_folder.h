@@ -38,8 +38,8 @@ struct OwnFamily {
   std::string name = {};                // Model::family of its models, which set it themselves
   std::vector<std::string> types = {};  // values of model_type in a config.json that it reads
   // The model that the text of a config.json describes; `source` names it in messages.  Throws
-  // std::invalid_argument that names the key and what would be accepted.  Without one its models
-  // are put together in code alone.
+  // std::invalid_argument that names the key and what would be accepted.  Model::config is that
+  // text where it sets no other.  Without one its models are put together in code alone.
   std::function<Model(const std::string& json, const std::string& source)> read = {};
   // Models of one layer, one for each name of models (Model::name): what the parts of a layer are
   // called, and of which kind they are, plan files and their checker take from these.

@@ -73,10 +73,14 @@ void add_model_family(OwnFamily family) {
   added.types = std::move(family.types);
   added.variants = std::move(family.variants);
   if (family.read) {
-    added.read = [read = std::move(family.read)](
-                     const nlohmann::json& config,
-                     const std::string& source,
-                     std::vector<std::string>*) { return read(config.dump(), source); };
+    added.read =
+        [read = std::move(family.read)](
+            const nlohmann::json& config, const std::string& source, std::vector<std::string>*) {
+          const std::string text = config.dump();
+          Model model = read(text, source);
+          model.config = model.config.empty() ? text : model.config;
+          return model;
+        };
   }
 }
 
