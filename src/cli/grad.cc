@@ -353,14 +353,7 @@ Question sample_question(
   expect_reading_keys(options.settings, known_to(model));
   const RunConfig config = load_config("", options.settings).config;
   const GridData data = reading([&] {
-    return read_grid_data(
-        {options.data.begin(), options.data.end()},
-        model,
-        {.surely_protein = config.data.protein,
-         .masked = masked_residues(config.data.masked_residues),
-         .letters = masked_letters(config.data.masked_letters),
-         .sequences = config.data.sequences,
-         .extra_sequences = config.data.extra_sequences});
+    return read_grid_data({options.data.begin(), options.data.end()}, model, config.data);
   });
   Question question{
       .folder = input.folder,

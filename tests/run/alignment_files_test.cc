@@ -15,6 +15,7 @@
 
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
+#include "src/run/data/evoformer/alignment.h"
 #include "src/run/data/grid_data.h"
 #include "src/run/weights/foreign_tensors.h"
 #include "src/run/weights/safetensors.h"

@@ -10,7 +10,7 @@
 #include "paradyse/run/data.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/data/data_report.h"
-#include "src/run/data/grid_data.h"
+#include "src/run/data/evoformer/alignment.h"
 #include "src/run/data/tokenizer_files.h"
 #include "src/run/train/run_inputs.h"
 #include "tests/support/corpora.h"

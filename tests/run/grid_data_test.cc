@@ -18,8 +18,9 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/model/stdit/stdit.h"
+#include "src/run/data/evoformer/alignment_samples.h"
 #include "src/run/data/held.h"
-#include "src/run/data/sample_memory.h"
+#include "src/run/data/stdit/clips.h"
 #include "src/run/data/synthetic_samples.h"
 #include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
@@ -63,10 +64,10 @@ TEST(Frames, BecomePatchesNoiseAndVelocity) {
       at::arange(2 * 4 * 3 * 4 * 6, at::kDouble).view({2, 4, 3, 4, 6}).to(at::kFloat) / 100;
   test::write_tensors(
       file.path, {{"latents", latents}, {"timesteps", at::tensor({1.0, 0.25}, at::kDouble)}});
-  const SampleFile data = read_frames(file.path, kShape);
+  const ClipFile data = read_frames(file.path, kShape);
   const DimSizes dims = {{"frames", 3}, {"patches", 6}};
-  EXPECT_THAT(data.sizes.dims, ElementsAre(dims, dims));
-  EXPECT_THAT(data.sizes.lengths, ElementsAre(18, 18));
+  EXPECT_THAT(data.sizes().dims, ElementsAre(dims, dims));
+  EXPECT_THAT(data.sizes().lengths, ElementsAre(18, 18));
   ASSERT_EQ(data.size(), 2);
   const std::vector<Sample> samples = data.samples(7);
   const Model model = stdit_model(kShape);
@@ -183,10 +184,10 @@ TEST(Frames, AreRefusedWhereThereIsNoMemory) {
   fs::resize_file(file.path, sizeof(length) + length + bytes, error);
   if (error) {  // files here are shorter: of a clip that is in memory the sample is refused
     const at::Tensor latents = at::zeros({1, 4, 1, 2, 2}).expand({1, 4, kFrames, 2, 2});
-    const SampleFile data{
-        .content = Clips{.latents = latents, .timesteps = {}, .text = {}, .patch = 2},
-        .sizes = {.lengths = {kFrames}, .dims = {}},
-        .file = "long"};
+    const ClipFile data(
+        "long",
+        {.lengths = {kFrames}, .dims = {}},
+        {.latents = latents, .timesteps = {}, .text = {}, .patch = 2});
     expect_refused([&] { (void)data.sample(0, 1, 0); }, {"long: clip 0", "TiB", "at most"});
     return;
   }
@@ -208,15 +209,15 @@ TEST(Frames, BringTheTextThatIsNotMasked) {
   const at::Tensor mask = at::tensor({1, 1, 1, 1, 1, 0, 0, 1}, at::kLong).view({2, 4});
   for (const at::ScalarType type : {at::kBool, at::kLong, at::kFloat}) {
     write(mask.to(type));
-    const SampleFile data = read_frames(file.path, shape);
-    EXPECT_EQ(data.sizes.dims[0].at("text"), 4);
-    EXPECT_EQ(data.sizes.dims[1].at("text"), 2);
+    const ClipFile data = read_frames(file.path, shape);
+    EXPECT_EQ(data.sizes().dims[0].at("text"), 4);
+    EXPECT_EQ(data.sizes().dims[1].at("text"), 2);
     const std::vector<Sample> samples = data.samples(7);
     EXPECT_TRUE(at::equal(samples[0].inputs.at("text").whole(), text[0]));
     EXPECT_TRUE(
         at::equal(samples[1].inputs.at("text").whole(), at::stack({text[1][0], text[1][3]})));
     for (std::size_t b = 0; b < 2; ++b) {
-      EXPECT_NO_THROW(check_sample(samples[b], stdit_model(shape), data.sizes.dims[b]));
+      EXPECT_NO_THROW(check_sample(samples[b], stdit_model(shape), data.sizes().dims[b]));
     }
   }
   const auto refused = [&](const at::Tensor& wrong, const std::string& what) {
@@ -261,13 +262,13 @@ TEST(Frames, AreReadFromSeveralFiles) {
 TEST(Alignments, HaveSizesOfTheirOwn) {
   const File file("two.sto");
   std::ofstream(file.path) << "# STOCKHOLM 1.0\na ACD\nb A-D\n//\n# STOCKHOLM 1.0\na ACDEF\n//\n";
-  const SampleFile data = read_alignments(file.path);
-  EXPECT_THAT(data.sizes.lengths, ElementsAre(6, 5));
-  EXPECT_EQ(data.sizes.dims[0].at("sequences"), 2);
-  EXPECT_EQ(data.sizes.dims[1].at("j"), 5);
+  const AlignmentFile data = read_alignments(file.path);
+  EXPECT_THAT(data.sizes().lengths, ElementsAre(6, 5));
+  EXPECT_EQ(data.sizes().dims[0].at("sequences"), 2);
+  EXPECT_EQ(data.sizes().dims[1].at("j"), 5);
   const std::vector<Sample> samples = data.samples(7);
   for (std::size_t a = 0; a < 2; ++a) {
-    EXPECT_NO_THROW(check_sample(samples[a], evoformer_model({.blocks = 1}), data.sizes.dims[a]));
+    EXPECT_NO_THROW(check_sample(samples[a], evoformer_model({.blocks = 1}), data.sizes().dims[a]));
   }
 }
 
@@ -290,14 +291,15 @@ TEST(Alignments, HaveExtraSequencesInClusters) {
   const File file("extra.a3m");
   std::ofstream(file.path) << ">a\nACDEFG\n>b\nACDKLM\n>c\nACkDEF-\n>d\n-CDKLM\n>e\nVCDKLM\n";
   const Alignment whole = read_alignment_file(file.path).at(0);
-  const SampleFile data = read_alignments(file.path, true, {.sequences = 2, .extra_sequences = 9});
-  EXPECT_EQ(data.sizes.lengths.front(), 12);
-  EXPECT_EQ(data.sizes.dims.front().at("extra_sequences"), 3);
+  const AlignmentFile data =
+      read_alignments(file.path, true, {.sequences = 2, .extra_sequences = 9});
+  EXPECT_EQ(data.sizes().lengths.front(), 12);
+  EXPECT_EQ(data.sizes().dims.front().at("extra_sequences"), 3);
   const Model model = test::with_extra_blocks(test::small_evoformer(1), 1);
   std::set<std::vector<std::int64_t>> seconds;
   for (std::uint64_t draw = 0; draw < 12; ++draw) {
     const Sample sample = data.sample(0, 3, draw);
-    EXPECT_NO_THROW(check_sample(sample, model, data.sizes.dims.front()));
+    EXPECT_NO_THROW(check_sample(sample, model, data.sizes().dims.front()));
     const at::Tensor msa =
         sample.inputs.at("msa").whole().narrow(2, kTargetFeatures, kLetterFeatures);
     const at::Tensor extra = sample.inputs.at("extra_msa").whole();
@@ -354,14 +356,15 @@ TEST(Alignments, HaveSoManyExtraSequencesAsTheModelTakes) {
   std::ofstream(file.path) << ">a\nACDEFG\n>b\nACDKLM\n>c\nVCDKLM\n";
   const auto extra = [&](std::int64_t sequences, std::int64_t most) {
     return read_alignments(file.path, true, {.sequences = sequences, .extra_sequences = most})
-        .sizes.dims.front()
+        .sizes()
+        .dims.front()
         .at("extra_sequences");
   };
   EXPECT_EQ(extra(1, 9), 2);
   EXPECT_EQ(extra(1, 1), 1);
   EXPECT_EQ(extra(0, 9), 1);
   // of none the first row is there once more, and nothing else is drawn than without
-  const SampleFile none = read_alignments(file.path, true, {.extra_sequences = 9});
+  const AlignmentFile none = read_alignments(file.path, true, {.extra_sequences = 9});
   const Sample sample = none.sample(0, 3, 0);
   EXPECT_EQ(
       letters_in(sample.inputs.at("extra_msa").whole()).at(0),
@@ -405,25 +408,25 @@ TEST(Alignments, LeaveOutResiduesThatTheirFileMasks) {
     return read_alignments(file.path, /*openfold=*/true);
   };
   const File file("masked.sto");
-  const SampleFile masked = content(
+  const AlignmentFile masked = content(
       file, "a ACD-E\nb A-DkF\n#=GC MM .m..m\n\na GHI\nb GHI\n\na KLM\nb K-L\n#=GC MM ..m\n");
   const Alignment one = read_alignment_file(file.path).at(0);
   EXPECT_THAT(one.letters[0], ElementsAre(0, 3, 7, 8, 9, 11, 10));  // A D G H I K L
   EXPECT_THAT(one.letters[1], ElementsAre(0, 3, 7, 8, 9, 11, 21));  // A D G H I K -
   EXPECT_THAT(one.deletions[1], ElementsAre(0, 0, 0, 0, 0, 0, 0));  // k is before a masked one
   EXPECT_THAT(one.places, ElementsAre(0, 2, 4, 5, 6, 7, 8));
-  EXPECT_EQ(masked.sizes.dims.front().at("j"), 7);
+  EXPECT_EQ(masked.sizes().dims.front().at("j"), 7);
   const Sample sample = masked.sample(0, 3, 0);
   const at::Tensor apart =
       sample.inputs.at("pair").whole().narrow(2, 2 * kTargetFeatures, kPlaceBins);
   EXPECT_EQ(apart[2][1].argmax().item<std::int64_t>(), 32 + 2);
   EXPECT_EQ(apart[0][6].argmax().item<std::int64_t>(), 32 - 8);
-  const SampleFile other = content(
+  const AlignmentFile other = content(
       file, "a AVD-E\nb AWDkL\n#=GC MM .m..m\n\na GHI\nb GHI\n\na KLF\nb K-R\n#=GC MM ..m\n");
   EXPECT_TRUE(
       at::equal(other.sample(0, 3, 0).inputs.at("msa").whole(), sample.inputs.at("msa").whole()));
   EXPECT_EQ(other.fingerprint(), masked.fingerprint());
-  const SampleFile moved = content(file, "a ADEGHIKLC\nb ADFGHIK-K\n#=GC MM ..m.....m\n");
+  const AlignmentFile moved = content(file, "a ADEGHIKLC\nb ADFGHIK-K\n#=GC MM ..m.....m\n");
   EXPECT_EQ(read_alignment_file(file.path).at(0).letters, one.letters);
   EXPECT_NE(moved.fingerprint(), masked.fingerprint());
   EXPECT_THAT(
@@ -493,31 +496,27 @@ TEST(Alignments, NoteMarksThatDoNothing) {
   const auto notes = [](const std::string& name,
                         const std::string& text,
                         const Model& model,
-                        MaskedLetters letters) {
+                        const char* letters) {
     const File file(name);
     std::ofstream(file.path) << text;
-    return read_grid_data({file.path}, model, {.letters = letters}).notes();
+    return read_grid_data({file.path}, model, {.masked_letters = letters}).notes();
   };
   const std::string marked = "# STOCKHOLM 1.0\na ACDE\nb ACDE\n#=GR b MM .m..\n//\n";
   const std::string others = "# STOCKHOLM 1.0\na ACDE\nb ACDE\n#=GR b MM ....\n//\n";
   const std::string a3m = ">a\nACDE\n>b\nACDE\n";
   EXPECT_THAT(
-      notes("m.sto", marked, masks, MaskedLetters::none),
+      notes("m.sto", marked, masks, "none"),
       testing::ElementsAre(
           AllOf(HasSubstr("m.sto marks letters"), HasSubstr("masked_letters is none"))));
+  EXPECT_THAT(notes("m.sto", marked, plain, "none"), testing::ElementsAre(HasSubstr("msa_mask")));
   EXPECT_THAT(
-      notes("m.sto", marked, plain, MaskedLetters::none),
-      testing::ElementsAre(HasSubstr("msa_mask")));
+      notes("m.sto", others, masks, "marked"), testing::ElementsAre(HasSubstr("no file marks")));
   EXPECT_THAT(
-      notes("m.sto", others, masks, MaskedLetters::marked),
-      testing::ElementsAre(HasSubstr("no file marks")));
-  EXPECT_THAT(
-      notes("m.a3m", a3m, masks, MaskedLetters::marked),
-      testing::ElementsAre(HasSubstr("no file marks")));
-  EXPECT_THAT(notes("m.sto", marked, masks, MaskedLetters::marked), testing::IsEmpty());
-  EXPECT_THAT(notes("m.sto", marked, masks, MaskedLetters::ends), testing::IsEmpty());
-  EXPECT_THAT(notes("m.a3m", a3m, masks, MaskedLetters::ends), testing::IsEmpty());
-  EXPECT_THAT(notes("m.a3m", a3m, masks, MaskedLetters::none), testing::IsEmpty());
+      notes("m.a3m", a3m, masks, "marked"), testing::ElementsAre(HasSubstr("no file marks")));
+  EXPECT_THAT(notes("m.sto", marked, masks, "marked"), testing::IsEmpty());
+  EXPECT_THAT(notes("m.sto", marked, masks, "ends"), testing::IsEmpty());
+  EXPECT_THAT(notes("m.a3m", a3m, masks, "ends"), testing::IsEmpty());
+  EXPECT_THAT(notes("m.a3m", a3m, masks, "none"), testing::IsEmpty());
 }
 
 // Gaps at the ends, where a sequence is not aligned; those between its letters are deletions.
@@ -548,12 +547,11 @@ TEST(Alignments, BringMasksToModelsThatTakeThem) {
   const File file("letters.a3m");
   std::ofstream(file.path) << ">a\nACDEFG\n>b\n--DEFG\n>c\nACDE--\n>d\n--DEKL\n";
   const Model model = test::with_masks(test::with_extra_blocks(test::small_evoformer(1), 1));
-  const auto read = [&](const Model& of, AlignmentReading reading) {
-    reading.sequences = 2;
-    return read_grid_data({file.path}, of, reading);
+  const auto read = [&](const Model& of, const char* letters) {
+    return read_grid_data({file.path}, of, {.masked_letters = letters, .sequences = 2});
   };
-  const GridData masked = read(model, {.letters = MaskedLetters::ends});
-  const GridData whole = read(model, {});
+  const GridData masked = read(model, "ends");
+  const GridData whole = read(model, "none");
   EXPECT_NE(masked.fingerprint(), whole.fingerprint());
   for (std::uint64_t draw = 0; draw < 30; ++draw) {
     const Sample sample = masked.sample(0, 3, draw);
@@ -584,14 +582,14 @@ TEST(Alignments, BringMasksToModelsThatTakeThem) {
   EXPECT_EQ(none.sample(0, 3, 0).inputs.at("msa_mask").whole().sum().item<double>(), 24);
   // without masks all is as it was
   const Model plain = test::with_extra_blocks(test::small_evoformer(1), 1);
-  const Sample before = read(plain, {}).sample(0, 3, 0);
+  const Sample before = read(plain, "none").sample(0, 3, 0);
   EXPECT_FALSE(before.inputs.contains("msa_mask"));
   EXPECT_TRUE(
       at::equal(before.inputs.at("msa").whole(), whole.sample(0, 3, 0).inputs.at("msa").whole()));
-  EXPECT_EQ(read(plain, {}).fingerprint(), whole.fingerprint());
+  EXPECT_EQ(read(plain, "none").fingerprint(), whole.fingerprint());
   for (const Model& other : {plain, Model(test::small_stdit(1))}) {
     EXPECT_THAT(
-        [&] { read(other, {.letters = MaskedLetters::marked}); },
+        [&] { read(other, "marked"); },
         testing::ThrowsMessage<std::invalid_argument>(HasSubstr("msa_mask = true")));
   }
   Sample wrong = whole.sample(0, 3, 0);
@@ -608,15 +606,15 @@ TEST(Alignments, BecomeFeaturesAndLabels) {
     text += ">s" + std::to_string(s) + "\nACDEFGHIKLMNPQRSTVWYX-ACDE\n";
   }
   std::ofstream(file.path) << text;
-  const SampleFile data = read_alignments(file.path);
+  const AlignmentFile data = read_alignments(file.path);
   const Model model = evoformer_model({.blocks = 1});
   ASSERT_EQ(data.size(), 1);
   const Sample sample = data.sample(0, 3, 0);
-  const DimSizes& dims = data.sizes.dims.front();
+  const DimSizes& dims = data.sizes().dims.front();
   EXPECT_NO_THROW(check_sample(sample, model, dims));
   EXPECT_EQ(dims.at("sequences"), 40);
   EXPECT_EQ(dims.at("i"), 25);  // the first row has a gap
-  const std::int64_t rows = data.sizes.lengths.front();
+  const std::int64_t rows = data.sizes().lengths.front();
   const std::int64_t predicted = scored(sample, model);
   EXPECT_NEAR(static_cast<double>(predicted) / static_cast<double>(rows), 0.15, 0.04);
   const at::Tensor letters =
@@ -877,8 +875,7 @@ TEST(Alignments, AreRefusedWhereThereIsNoMemory) {
   const std::vector<std::string> what = {
       ":5: ", "1 sequences and 400000 residues", "64.6 TiB", "available", "at most"};
   expect_refused([&] { read_alignments(file.path); }, what);
-  SampleFile data{
-      .content = read_alignment_file(file.path), .sizes = {}, .file = file.path.string()};
+  const AlignmentFile data(file.path.string(), {}, read_alignment_file(file.path));
   expect_refused([&] { (void)data.sample(1, 7, 0); }, what);
   EXPECT_EQ(data.sample(0, 7, 0).labels.size(), 3U);
 }
@@ -970,7 +967,7 @@ TEST(Inputs, TakeNoMemoryForWhatOthersHold) {
       letters << "\n";
     }
   }
-  const SampleFile data = read_alignments(file.path);
+  const AlignmentFile data = read_alignments(file.path);
   if (!(std::ofstream("/proc/self/clear_refs") << 5).flush()) {
     GTEST_SKIP() << "/proc/self/clear_refs cannot be written";  // resets what was most
   }

@@ -21,7 +21,7 @@
 #include "src/plan/report/run_report.h"
 #include "src/plan/report/switching.h"
 #include "src/plan/search/layers/layer_costs_file.h"
-#include "src/run/data/alignment.h"
+#include "src/run/data/evoformer/alignment.h"
 #include "src/run/data/tokenizer_files.h"
 #include "src/run/train/checkpoint_state.h"
 #include "src/run/train/files.h"

@@ -32,9 +32,9 @@ struct RunConfig {
   } lora;
   struct Data {
     // Folders, files (JSONL or text) and patterns of them; in TOML a string or a list.
-    std::vector<std::string> path;
-    std::vector<double> weights;         // of each path, in tokens; {}: all documents alike
-    std::vector<std::string> eval_path;  // {}: none
+    std::vector<std::string> path = {};
+    std::vector<double> weights = {};         // of each path, in tokens; {}: all documents alike
+    std::vector<std::string> eval_path = {};  // {}: none
     // Taken from data.path: below 1 a share of its documents, else so many; 0: none.
     double held_out = 0;
     std::int64_t min_tokens = 2;

@@ -74,7 +74,7 @@ std::string Dataset::name(std::int64_t item) const {
     return corpus_.name(number(item));
   }
   const auto [file, place] = samples_->place(number(item));
-  return fmt::format("{}, sample {}", file->file, place);
+  return fmt::format("{}, sample {}", file->file(), place);
 }
 
 std::vector<std::string> Dataset::lines(const std::string& key) const {
@@ -116,7 +116,7 @@ std::uint64_t Dataset::key(std::int64_t item) const {
   }
   const auto [file, place] = samples_->place(number(item));
   Xxh64 hash;
-  hash.add(fmt::format("{}:{}", std::filesystem::path(file->file).filename().string(), place));
+  hash.add(fmt::format("{}:{}", std::filesystem::path(file->file()).filename().string(), place));
   return hash.value();
 }
 

@@ -16,6 +16,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/run/data/stdit/made_clips.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/evaluate.h"
@@ -447,8 +448,8 @@ class RankTraining {
   void sample() {
     const GridData* const data = run_.inputs.data.samples();
     const RunConfig::Output& output = run_.config().output;
-    if (data == nullptr || !std::holds_alternative<Clips>(data->place(0).first->content) ||
-        output.clips == 0 || (first_ && stop())) {
+    if (data == nullptr || !has_clips(*data->place(0).first) || output.clips == 0 ||
+        (first_ && stop())) {
       return;
     }
     const std::vector<at::Tensor> clips = sampled_clips(

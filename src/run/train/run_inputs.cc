@@ -284,14 +284,8 @@ Dataset data_at(
   if (std::string(key) == "data.path") {
     expect_apart(paths, config.data.eval_path);
   }
-  const AlignmentReading alignments{
-      .surely_protein = config.data.protein,
-      .masked = masked_residues(config.data.masked_residues),
-      .letters = masked_letters(config.data.masked_letters),
-      .sequences = config.data.sequences,
-      .extra_sequences = config.data.extra_sequences};
   return Dataset(reading(
-      [&] { return read_grid_data({paths.begin(), paths.end()}, model.model, alignments); }, key));
+      [&] { return read_grid_data({paths.begin(), paths.end()}, model.model, config.data); }, key));
 }
 
 std::int64_t memory_of(const RunConfig& config) {

@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
+#include "src/run/data/stdit/made_clips.h"
 #include "src/run/train/plan_or_throw.h"
 #include "src/run/train/run_inputs.h"
 
@@ -44,10 +45,12 @@ std::vector<at::Tensor> sampled_clips(
     std::uint64_t seed,
     BatchPlanner* planner,
     RankSession& session) {
-  const auto clips_of = [&](std::int64_t i) {
+  std::vector<LikeClip> kinds;
+  kinds.reserve(idx(count));
+  for (std::int64_t i = 0; i < count; ++i) {
     const auto [file, number] = like.place(i % like.size());
-    return std::pair<const Clips&, std::int64_t>(std::get<Clips>(file->content), number);
-  };
+    kinds.push_back({.file = file, .number = number});
+  }
   std::optional<Plan> plan;
   if (session.rank() == 0) {
     BatchSizes batch;
@@ -68,13 +71,10 @@ std::vector<at::Tensor> sampled_clips(
       const HostScope host;
       samples.reserve(idx(count));
       for (std::int64_t i = 0; i < count; ++i) {
-        const auto& [clips, number] = clips_of(i);
         if (step == 0) {
-          x.push_back(
-              normal_noise(clips.latents.sizes().slice(1), seed, static_cast<std::uint64_t>(i)));
+          x.push_back(noise_clip(kinds[idx(i)], seed, static_cast<std::uint64_t>(i)));
         }
-        const double t = static_cast<double>(step) * dt;
-        samples.push_back(clip_sample(x[idx(i)], at::zeros_like(x[idx(i)]), t, clips, number));
+        samples.push_back(question_of(x[idx(i)], static_cast<double>(step) * dt, kinds[idx(i)]));
         batch.push_back(&samples.back());
         velocities.push_back(at::empty_like(samples.back().inputs.at("velocity").tensor()));
       }
@@ -83,12 +83,7 @@ std::vector<at::Tensor> sampled_clips(
         *plan, {.documents = {}, .samples = batch, .predictions = velocities}, /*backward=*/false);
     const HostScope host;
     for (std::int64_t i = 0; i < count; ++i) {
-      const at::IntArrayRef sizes = x[idx(i)].sizes();
-      const Clips& clips = clips_of(i).first;
-      const at::Tensor velocity = clips.shape.stdit3
-                                      ? stdit3_clip_of(velocities[idx(i)], sizes, clips.patch)
-                                      : clip_of(velocities[idx(i)], sizes, clips.patch);
-      x[idx(i)] += dt * velocity;
+      x[idx(i)] += dt * velocity_of(velocities[idx(i)], kinds[idx(i)]);
     }
   }
   return x;

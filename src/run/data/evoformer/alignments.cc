@@ -8,8 +8,8 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/refuse.h"
-#include "src/run/data/alignment_formats.h"
-#include "src/run/data/alignment_rows.h"
+#include "src/run/data/evoformer/alignment_formats.h"
+#include "src/run/data/evoformer/alignment_rows.h"
 #include "src/run/device/host_memory.h"
 
 namespace paradyse {
@@ -98,6 +98,32 @@ std::vector<Alignment> read_alignment_file(
     refuse(file, "has no sequences; give an alignment, Stockholm or A3M");
   }
   return all;
+}
+
+MaskedResidues masked_residues(const std::string& name) {
+  if (name == "none") {
+    return MaskedResidues::none;
+  }
+  if (name == "marked") {
+    return MaskedResidues::marked;
+  }
+  if (name == "unknown") {
+    return MaskedResidues::unknown;
+  }
+  throw std::invalid_argument("masked residues: '" + name + "' is not none, marked or unknown");
+}
+
+MaskedLetters masked_letters(const std::string& name) {
+  if (name == "none") {
+    return MaskedLetters::none;
+  }
+  if (name == "marked") {
+    return MaskedLetters::marked;
+  }
+  if (name == "ends") {
+    return MaskedLetters::ends;
+  }
+  throw std::invalid_argument("masked letters: '" + name + "' is not none, marked or ends");
 }
 
 }  // namespace paradyse

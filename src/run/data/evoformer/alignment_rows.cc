@@ -1,4 +1,4 @@
-#include "src/run/data/alignment_rows.h"
+#include "src/run/data/evoformer/alignment_rows.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,4 +1,6 @@
 // Samples of alignments: letters to predict, and features that a rank makes of what it holds.
+#include "src/run/data/evoformer/alignment_samples.h"
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -8,7 +10,7 @@
 #include <vector>
 
 #include "paradyse/plan/index.h"
-#include "src/run/data/drawn_samples.h"
+#include "src/plan/model/evoformer/evoformer.h"
 #include "src/run/data/held.h"
 
 namespace paradyse {

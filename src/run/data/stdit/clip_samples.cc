@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
-#include "src/run/data/drawn_samples.h"
 #include "src/run/data/held.h"
+#include "src/run/data/stdit/clips.h"
 
 namespace paradyse {
 namespace {
@@ -241,14 +241,6 @@ at::Tensor stdit3_clip_of(const at::Tensor& patches, at::IntArrayRef sizes, std:
       .narrow(5, 0, sizes[0])
       .permute({5, 0, 1, 3, 2, 4})
       .reshape(sizes);
-}
-
-at::Tensor normal_noise(at::IntArrayRef sizes, std::uint64_t seed, std::uint64_t draw) {
-  Draw numbers(seed, draw);
-  const at::Tensor noise = at::empty(sizes, at::kDouble);
-  auto* to = noise.mutable_data_ptr<double>();
-  std::generate_n(to, noise.numel(), [&] { return numbers.normal(); });
-  return noise;
 }
 
 }  // namespace paradyse

@@ -1,4 +1,4 @@
-#include "src/run/data/alignment_formats.h"
+#include "src/run/data/evoformer/alignment_formats.h"
 
 #include <algorithm>
 #include <cctype>

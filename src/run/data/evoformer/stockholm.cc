@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
-#include "src/run/data/alignment_formats.h"
-#include "src/run/data/alignment_rows.h"
+#include "src/run/data/evoformer/alignment_formats.h"
+#include "src/run/data/evoformer/alignment_rows.h"
 
 namespace paradyse {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/run/data/alignment.h"
+#include "src/run/data/evoformer/alignment.h"
 
 namespace paradyse {
 

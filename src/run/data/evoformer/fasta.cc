@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "src/plan/base/lower_case.h"
-#include "src/run/data/alignment_formats.h"
-#include "src/run/data/alignment_rows.h"
+#include "src/run/data/evoformer/alignment_formats.h"
+#include "src/run/data/evoformer/alignment_rows.h"
 
 namespace paradyse {
 namespace {
