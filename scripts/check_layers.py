@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Refuses an include that points upwards: a file may use its own layer and those below it.
+"""Refuses an include that points upwards: a file may use its own layer and those below it.  And one of a family's own
+headers (src/plan/model/FAMILY/) outside the folders that are the family's.
 
 The layers, lowest first; the headers of include/paradyse/ stand in the layer of their source.
 """
@@ -75,6 +76,12 @@ def folder_of(path):
     return None
 
 
+def owners(target):
+    """The folders whose files may include `target`."""
+    family = re.match(r"src/plan/model/(\w+)/", target)
+    return ("src/plan/model/", "src/run/reference/", f"src/run/data/{family[1]}/") if family else ("",)
+
+
 def main():
     wrong = []
     files = [p for top in ("include", "src", "lab", "python") for p in sorted((root / top).rglob("*")) if p.suffix in (".h", ".cc", ".cu") and "tests" not in p.parts]
@@ -94,6 +101,8 @@ def main():
                 wrong.append(f"{name}:{number}: {target} is in no layer")
             elif level[theirs] > level[mine]:
                 wrong.append(f"{name}:{number}: {mine} must not include {target}, of {theirs} above it")
+            if not name.startswith(owners(target)):
+                wrong.append(f"{name}:{number}: {target} is its family's own: {', '.join(owners(target))} may include it")
             if name.startswith("include/") and not target.startswith("paradyse/"):
                 wrong.append(f"{name}:{number}: a promised header includes {target}, which is not installed")
     for file in sorted((root / "examples").rglob("*.cc")):  # a user names no header of detail/
