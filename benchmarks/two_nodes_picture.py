@@ -4,7 +4,7 @@
     benchmarks/two_nodes_picture.py benchmarks/results/two_nodes_text_{100,200,400,800,0}.json
 
 The files are those of benchmarks/two_nodes.py, which say how fast the link was.  Points are ratios of medians,
-bars what the slowest and fastest repeats of groups make of them; dashed lines are what the runs predicted.
+bars the least and the most of the repeats, in turn; dashed lines are what the runs predicted.
 """
 import argparse
 import json
@@ -27,9 +27,9 @@ def read(file):
     gains = {}
     for rival in RIVALS:
         if found["rows_per_s"].get(rival):
-            its = statistics.median(found["rows_per_s"][rival])
+            ratios = [a / b for a, b in zip(ours, found["rows_per_s"][rival])]
             over = found["groups_over"][rival]
-            gains[rival] = (over["measured"], min(ours) / its, max(ours) / its, over["predicted"])
+            gains[rival] = (over["measured"], min(ratios), max(ratios), over["predicted"])
     return mbit, gains
 
 

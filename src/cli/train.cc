@@ -18,6 +18,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/wrapped_text.h"
+#include "src/plan/report/prediction_error.h"
 #include "src/plan/report/run_report.h"
 #include "src/run/train/summary_json.h"
 
@@ -158,24 +159,25 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
         percent_text(s.idle_share));
   }
   if (s.best_static) {
-    const double apart = std::abs(s.best_static->ratio() - 1);
+    const bool unclear = within_error(s.best_static->ratio(), s.prediction_error);
     print_fact(
         "best static",
         fmt::format(
             "only {}, with the recomputation it needs: predicted {:.3g} s for {} of {} steps; this "
-            "run's plans: {:.3g} s, ratio {:.2f} (costs at the end). Measured steps differ from "
-            "their predictions by {}: {}",
+            "run's plans: {:.3g} s, ratio {:.2f} (costs at the end). Measured steps took {:.2f} "
+            "times "
+            "as long as predicted (geometric mean) and are off by a factor of {:.2f}: {}",
             s.best_static->strategy,
             s.best_static->seconds,
             s.best_static->batches,
             s.steps,
             s.best_static->ours,
             s.best_static->ratio(),
-            percent_text(s.prediction_error, 0),
+            s.measured_over_predicted,
+            1 + s.prediction_error,
             verdict(
-                apart <= s.prediction_error ? "within the prediction error"
-                                            : "beyond the prediction error",
-                apart <= s.prediction_error || s.best_static->ratio() > 1)));
+                unclear ? "within the prediction error" : "beyond the prediction error",
+                unclear || s.best_static->ratio() > 1)));
   }
   if (s.compared) {
     print_fact("compared", text_of(*s.compared));

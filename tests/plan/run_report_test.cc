@@ -157,7 +157,9 @@ TEST_F(RunReport, ShowsWhatTheFolderSays) {
   EXPECT_EQ(all["tokens"], 1600);
   EXPECT_EQ(all["seconds"], 10.0);
   EXPECT_EQ(all["predicted_seconds"], 8.0);
-  EXPECT_DOUBLE_EQ(all["error"], (1.0 + 0 + 1.0 / 3 + 0.5) / 4);
+  // measured / predicted are 1/2, 1, 3/2 and 2
+  EXPECT_DOUBLE_EQ(all["error"], std::pow(2 * 1.5 * 2, 0.25) - 1);
+  EXPECT_DOUBLE_EQ(all["ratio"], std::pow(1.5, 0.25));
   EXPECT_DOUBLE_EQ(all["idle_share"], 0.25);
   EXPECT_EQ(all["late"], 1);
   EXPECT_EQ(all["retried"], 1);

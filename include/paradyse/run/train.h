@@ -104,7 +104,10 @@ struct TrainSummary {
   std::int64_t tokens = 0;
   double seconds = 0;  // of all steps
   double predicted_seconds = 0;
-  double prediction_error = 0;  // mean over the steps of |predicted / measured - 1|
+  // Geometric means over the steps: of measured / predicted seconds, and of that or its inverse,
+  // whichever is above 1, less 1.
+  double measured_over_predicted = 1;
+  double prediction_error = 0;
   std::int64_t late_plans = 0;  // steps that went by a fallback
   double idle_share = 0;        // of the ranks' seconds: waited for slower groups
   std::int64_t peak_bytes = 0;

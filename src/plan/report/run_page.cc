@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/report/prediction_error.h"
 #include "src/plan/report/run_report.h"
 
 namespace paradyse {
@@ -192,6 +193,7 @@ Json page_data(
         {"seconds", all.seconds},
         {"predicted_seconds", all.predicted_seconds},
         {"error", all.error},
+        {"ratio", all.ratio},
         {"idle_share", all.idle_share},
         {"late", all.late},
         {"retried", all.retried},
@@ -214,7 +216,7 @@ Json page_data(
         {"ours", run.best_static->ours},
         {"steps", run.best_static->batches},
         {"ratio", run.best_static->ratio()},
-        {"within_error", std::abs(run.best_static->ratio() - 1) <= all.error}};
+        {"within_error", within_error(run.best_static->ratio(), all.error)}};
   } else {
     json["no_static"] =
         samples ? "The plans of this model are layouts, so no single strategy is compared."

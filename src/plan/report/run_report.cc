@@ -15,6 +15,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/report/prediction_error.h"
 
 namespace paradyse {
 namespace fs = std::filesystem;
@@ -239,6 +240,7 @@ std::optional<Plan> ReportedRun::plan_of(const ReportedStep& step) const {
 RunTotals totals(const ReportedRun& run) {
   RunTotals all{.steps = static_cast<std::int64_t>(run.steps.size())};
   double idle = 0;
+  PredictionError error;
   for (const ReportedStep& step : run.steps) {
     all.tokens += step.tokens;
     all.seconds += step.seconds;
@@ -247,11 +249,10 @@ RunTotals totals(const ReportedRun& run) {
     all.retried += step.retries > 0 ? 1 : 0;
     all.peak_bytes = std::max(all.peak_bytes, step.peak_bytes);
     idle += step.idle * step.seconds;
-    if (step.seconds > 0) {
-      all.error += std::abs(step.predicted_seconds / step.seconds - 1) /
-                   static_cast<double>(run.steps.size());
-    }
+    error.add(step.predicted_seconds, step.seconds);
   }
+  all.error = error.error();
+  all.ratio = error.ratio();
   all.idle_share = all.seconds > 0 ? idle / all.seconds : 0;
   return all;
 }

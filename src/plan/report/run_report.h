@@ -68,7 +68,8 @@ struct RunTotals {
   std::int64_t tokens = 0;
   double seconds = 0;
   double predicted_seconds = 0;
-  double error = 0;       // mean of |predicted / measured - 1|
+  double error = 0;       // PredictionError::error(), and ::ratio()
+  double ratio = 1;
   double idle_share = 0;  // of the ranks' seconds
   std::int64_t late = 0;
   std::int64_t retried = 0;  // steps

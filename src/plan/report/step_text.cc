@@ -75,7 +75,7 @@ std::string group_text(const Plan& plan, std::size_t micro, const PlanGroup& gro
   }
   text += items_text(plan, group.documents.size(), tokens);
   if (group.predicted.seconds) {
-    text += ", " + seconds_text(*group.predicted.seconds);
+    text += ", predicted " + seconds_text(*group.predicted.seconds);
   }
   return text + "; " + group.program;
 }
@@ -121,13 +121,19 @@ std::string reason(const ReportedRun& run, std::int64_t tokens, int ranks) {
   if (here == nullptr || there == nullptr) {
     return "";
   }
-  return document + "is on " + size_text(ranks) + ": alone, " + std::to_string(here->tokens) +
-         " tokens are predicted to take " + seconds_text(here->seconds) + " there and " +
+  const std::string priced =
+      here->tokens == tokens
+          ? "alone, it is predicted to take "
+          : "a document of " + std::to_string(here->tokens) +
+                " tokens alone, the longest below that is priced, is predicted to take ";
+  return document + "is on " + size_text(ranks) + ": " + priced + seconds_text(here->seconds) +
+         " there and " +
          (there->fits ? seconds_text(there->seconds) + " on " + size_text(other->ranks)
-                      : "do not fit " + size_text(other->ranks)) +
+                      : "not to fit " + size_text(other->ranks)) +
          (here->seconds <= there->seconds || !there->fits
               ? "."
-              : "; together with the other groups of its micro-batch this plan is still faster.");
+              : ". The plan is made for the whole batch, by costs that measured steps may have "
+                "corrected since.");
 }
 
 }  // namespace

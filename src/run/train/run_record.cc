@@ -99,10 +99,9 @@ RunFolder::Rewound RunRecord::go_back(const CheckpointState& state) {
   losses_.clear();
   compared_.clear();
   idle_seconds_ = 0;
-  for (double* const sum :
-       {&summary_.seconds, &summary_.predicted_seconds, &summary_.prediction_error}) {
-    *sum = 0;
-  }
+  summary_.seconds = 0;
+  summary_.predicted_seconds = 0;
+  prediction_error_ = {};
   summary_.steps = 0;
   summary_.late_plans = 0;
   summary_.peak_bytes = 0;
@@ -225,9 +224,15 @@ void RunRecord::compare(DocumentPlanner& known) {
   std::vector<Plan> plans;
   try {
     for (std::int64_t i = 0; i < steps; ++i) {
-      plans.push_back(folder_->read_plan(1 + i * summary_.steps / steps));
+      Plan plan = folder_->read_plan(1 + i * summary_.steps / steps);
+      if (plan.ranks ==
+          known.task().ranks) {  // before the run was resumed there may have been others
+        plans.push_back(std::move(plan));
+      }
     }
-    summary_.best_static = compared_to_static(known, plans);
+    if (!plans.empty()) {
+      summary_.best_static = compared_to_static(known, plans);
+    }
   } catch (const std::exception& error) {  // of plans made by hand, or not there any more
     note(fmt::format("plans are not compared with the best static run: {}", error.what()));
   }
@@ -297,11 +302,11 @@ void RunRecord::count(const StepReport& report) {
   summary_.seconds += report.seconds;
   summary_.late_plans += report.late ? 1 : 0;
   summary_.predicted_seconds += report.predicted_seconds;
-  if (report.seconds > 0 && !report.skipped) {
-    const double error = std::abs(report.predicted_seconds / report.seconds - 1);
-    const auto steps = static_cast<double>(summary_.steps);
-    summary_.prediction_error += (error - summary_.prediction_error) / steps;
+  if (!report.skipped) {
+    prediction_error_.add(report.predicted_seconds, report.seconds);
   }
+  summary_.prediction_error = prediction_error_.error();
+  summary_.measured_over_predicted = prediction_error_.ratio();
   for (const double share : report.idle) {
     idle_seconds_ += report.seconds * share / static_cast<double>(report.idle.size());
   }

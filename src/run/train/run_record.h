@@ -9,6 +9,7 @@
 
 #include "paradyse/plan/config.h"
 #include "paradyse/run/train.h"
+#include "src/plan/report/prediction_error.h"
 #include "src/run/execute/trace.h"
 #include "src/run/train/resume.h"
 #include "src/run/train/run_folder.h"
@@ -85,6 +86,7 @@ class RunRecord {
   bool unwritten_ = false;  // told that something waits for the disk
   std::vector<double> losses_;
   std::vector<ComparedStep> compared_;
+  PredictionError prediction_error_;
   double idle_seconds_ = 0;  // the mean over the ranks
   TrainSummary summary_;
 };

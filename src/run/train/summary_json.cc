@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "src/plan/report/compared_json.h"
+#include "src/plan/report/prediction_error.h"
 #include "src/run/data/data_report.h"
 
 namespace paradyse {
@@ -25,7 +26,8 @@ Json best_static(const TrainSummary& s) {
       {"ours", s.best_static->ours},
       {"steps", s.best_static->batches},
       {"prediction_error", s.prediction_error},
-      {"within_error", std::abs(s.best_static->ratio() - 1) <= s.prediction_error}};
+      {"measured_over_predicted", s.measured_over_predicted},
+      {"within_error", within_error(s.best_static->ratio(), s.prediction_error)}};
 }
 
 }  // namespace

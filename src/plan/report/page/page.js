@@ -435,7 +435,7 @@
       static: st?.strategy, no_static: st ? null : data.no_static,
       static_steps: st && count(st.steps, "step"), static_seconds: st && figures(st.seconds, 3),
       static_ours: st && figures(st.ours, 3), static_ratio: st && `${decimals(st.ratio, 2)} times`,
-      static_error: st && percent(all.error, 0),
+      static_measured: st && decimals(all.ratio, 2), static_error: st && decimals(1 + all.error, 2),
       static_verdict: st && (st.within_error ? "which of the two is faster is not known"
         : st.ratio > 1 ? "these plans are faster" : "the static strategy is faster"),
       compared: data.compared, beside: data.beside.length || null,
