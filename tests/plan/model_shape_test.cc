@@ -366,7 +366,21 @@ TEST(TextShape, ReadsWindows) {
   EXPECT_NE(fingerprint(none), fingerprint(windowed));
   mistral["layer_types"] = {"full_attention", "sliding_attention"};
   expect_refused(mistral, "layer_types", "in all layers");
+  mistral["layer_types"] = {"full_attention", "full_attention"};
+  expect_refused(mistral, "layer_types", "sliding_window = null");
   mistral.erase("layer_types");
+  // transformers does not read the key, and a window of no tokens gives it NaN
+  for (const char* architecture : {"mistral", "phi3"}) {
+    json other = mistral;
+    other["model_type"] = architecture;
+    other["use_sliding_window"] = false;
+    expect_refused(other, "use_sliding_window", "keeps its window");
+    other["sliding_window"] = nullptr;
+    EXPECT_EQ(read(other).window, 0);
+    other.erase("use_sliding_window");
+    other["sliding_window"] = 0;
+    expect_refused(other, "sliding_window", "say null");
+  }
 
   // Eight heads of keys and values where the file does not say, as many as queries where null.
   json eight = mistral;
@@ -403,6 +417,16 @@ TEST(TextShape, ReadsWindows) {
   qwen["layer_types"] = {"full_attention", "chunked_attention"};
   expect_refused(qwen, "layer_types", "each of the 2 layers");
   expect_refused(with("sliding_window", 4096), "sliding_window", "no windows");
+}
+
+// transformers reads is_causal of these families, too.
+TEST(TextShape, RefusesAttentionInBothDirectionsWhereItIsNotImplemented) {
+  for (const char* architecture : {"gpt2", "gpt_neox", "opt", "gemma2", "gemma3_text"}) {
+    json config = {{"model_type", architecture}, {"is_causal", true}};
+    EXPECT_NO_THROW(static_cast<void>(read(config))) << architecture;
+    config["is_causal"] = false;
+    expect_refused(config, "is_causal", "both directions");
+  }
 }
 
 TEST(TextShape, ReadsGemma) {

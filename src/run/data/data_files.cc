@@ -398,8 +398,8 @@ class Finder {
   // A file that was given by its own name.
   void take_named(const fs::path& path, bool regular) {
     const std::string end = ending(path);
-    if (const fs::path bin = bin_of(path); regular && end == ".idx" && holds_tokens(bin)) {
-      take_named(bin, regular);
+    if (regular && is_beside_tokens(path)) {  // as where a shell makes names of *.bin
+      take_named(bin_of(path), regular);
       return;
     }
     const bool tokens = regular && holds_tokens(path);

@@ -227,7 +227,8 @@ TextFamily gemma_family(
            "layer_types",
            "sliding_window"},
       .fixed_keys =
-          {{"use_bidirectional_attention",
+          {{"is_causal", "true", "attention in both directions is not implemented"},
+           {"use_bidirectional_attention",
             "false",
             "attention in both directions is not implemented"},
            {"hidden_act", "\"gelu_pytorch_tanh\"", "the key of these models is hidden_activation"}},

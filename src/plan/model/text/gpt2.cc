@@ -89,7 +89,8 @@ TextFamily gpt2_family() {
            "resid_pdrop",
            "attn_pdrop"},
       .fixed_keys =
-          {{"scale_attn_weights", "true", "unscaled attention is not implemented"},
+          {{"is_causal", "true", "attention in both directions is not implemented"},
+           {"scale_attn_weights", "true", "unscaled attention is not implemented"},
            {"scale_attn_by_inverse_layer_idx",
             "false",
             "attention scaled by the layer's index is not implemented"}},

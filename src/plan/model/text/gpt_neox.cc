@@ -93,7 +93,7 @@ TextFamily gpt_neox_family() {
            "pad_token_id",  // pads batches, of which there are none here
            "hidden_dropout",
            "attention_dropout"},
-      .fixed_keys = {},
+      .fixed_keys = {{"is_causal", "true", "attention in both directions is not implemented"}},
       .sizes =
           {{"num_hidden_layers", 44},
            {"hidden_size", 6144},

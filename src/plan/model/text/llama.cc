@@ -37,8 +37,22 @@ void read_windows(const Keys& keys, TextShape& shape) {
   } else if (!keys.says("sliding_window") && (qwen || shape.architecture == "mistral")) {
     window = 4096;
   }
-  if (!keys.flag("use_sliding_window", !qwen)) {
+  const bool switched_off = !keys.flag("use_sliding_window", !qwen);
+  if (switched_off && window > 0 && !qwen && has_windows(shape.architecture)) {
+    keys.refuse(
+        "use_sliding_window",
+        "a \"" + shape.architecture +
+            "\" of transformers does not read this key and keeps its window: say "
+            "sliding_window = null for none");
+  }
+  if (switched_off) {
     window = 0;
+  } else if (said != nullptr && window == 0 && has_windows(shape.architecture)) {
+    keys.refuse("sliding_window", "for no window say null: 0 tokens attend to nothing");
+  }
+  if (window > 0 && !qwen && listed && !slides) {
+    keys.refuse(
+        "layer_types", "but there is a window in all layers: say sliding_window = null for none");
   }
   if (slides && window == 0) {
     keys.refuse("layer_types", "but there is no window: say sliding_window, or full_attention");

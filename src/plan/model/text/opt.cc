@@ -96,7 +96,8 @@ TextFamily opt_family() {
            "dropout",
            "attention_dropout"},
       .fixed_keys =
-          {{"do_layer_norm_before",
+          {{"is_causal", "true", "attention in both directions is not implemented"},
+           {"do_layer_norm_before",
             "true",
             "post-norm layers (OPT 350M) are not implemented for OPT"},
            {"_remove_final_layer_norm", "false", "OPT without its last norm is not implemented"},
