@@ -148,6 +148,23 @@ TEST(FlexspPlanner, GroupsSideBySideAgreeOnWholeLayers) {
   }
 }
 
+// Of very many documents short ones are planned in bundles: each is in one group all the same.
+TEST(FlexspPlanner, PlansVeryManyDocuments) {
+  std::vector<std::int64_t> lengths = long_tailed(11, 3);
+  std::mt19937 random(11);
+  for (int i = 0; i < 700; ++i) {
+    lengths.push_back(1 + static_cast<std::int64_t>(random() % 40));
+  }
+  const PlanningTask t = task("groups", 3, std::int64_t{64} << 20);
+  const BatchPlanner::Answer answer = batch_planner(t)->plan(lengths);
+  ASSERT_TRUE(answer.plan) << answer.why_not;
+  EXPECT_EQ(answer.plan->lengths, lengths);
+  const TextShape shape = model();
+  EXPECT_EQ(
+      problems(*answer.plan, {.model = shape, .memory_per_rank = t.memory_per_rank}),
+      std::vector<std::string>{});
+}
+
 TEST(FlexspPlanner, IsDeterministic) {
   const std::vector<std::int64_t> lengths = long_tailed(9, test::kSanitized ? 12 : 40);
   const auto plan = [&] { return *batch_planner(task("groups", 4))->plan(lengths).plan; };

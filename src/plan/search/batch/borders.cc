@@ -26,6 +26,9 @@ enum class Effort {
   exact   // a document alone on its rank also where only the layer planner finds layers that fit
 };
 
+// Borders that are tried, about, of more documents: each deals all that are whole.
+constexpr std::size_t kMostBorders = 512;
+
 // What the documents of a batch take whole on one rank, all layers alike: what
 // DocumentPlans::estimate() says, found once for all borders.
 class WholeCosts {
@@ -300,15 +303,16 @@ std::optional<Plan> Borders::best_of_borders(
   std::vector<Candidate> candidates;
   double long_seconds = 0;
   double least_seconds = std::numeric_limits<double>::infinity();
+  const std::size_t every = 1 + order.size() / kMostBorders;
   for (std::size_t k = 0; k <= order.size(); ++k) {
     if (k == order.size()) {
       candidates.push_back({long_seconds, k, nullptr});
       break;
     }
+    const bool tried = k % every == 0 && (tries_ == Tries::every_border || k == 0);
     const std::vector<std::int64_t> rest(
         order.begin() + static_cast<std::ptrdiff_t>(k), order.end());
-    for (WholeCosts& costs :
-         tries_ == Tries::none && k > 0 ? std::span<WholeCosts>() : std::span(whole)) {
+    for (WholeCosts& costs : tried ? std::span(whole) : std::span<WholeCosts>()) {
       double sum = long_seconds;
       const Dealt dealt = deal(lengths, rest, costs);
       for (const auto& of_ranks : dealt) {

@@ -16,7 +16,10 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "paradyse/plan/index.h"
 #include "src/plan/search/batch/document_planner.h"
@@ -43,6 +46,35 @@ constexpr double kRounding = 0.998;
 constexpr double kMixing = 0.95;
 constexpr double kLeastSeconds = 1e-9;
 
+// Documents of a batch, of which more are planned in bundles: the work of planning grows as their
+// square.
+constexpr std::size_t kMostItems = 512;
+
+// Documents that stay together: each alone or, of very many, short ones of at most a share of the
+// tokens, the shortest first.
+std::vector<std::vector<int>> bundles(const std::vector<std::int64_t>& lengths) {
+  std::vector<int> order(lengths.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::int64_t most = 0;
+  if (lengths.size() > kMostItems) {
+    std::ranges::stable_sort(order, {}, [&](int d) { return lengths[idx(d)]; });
+    most = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}) /
+           static_cast<std::int64_t>(kMostItems);
+  }
+  std::vector<std::vector<int>> items;
+  std::int64_t tokens = 0;
+  for (const int d : order) {
+    const std::int64_t length = lengths[idx(d)];
+    if (items.empty() || tokens + length > most) {
+      items.emplace_back();
+      tokens = 0;
+    }
+    items.back().push_back(d);
+    tokens += length;
+  }
+  return items;
+}
+
 // A type of group before it is one for documents.
 struct GroupKind {
   int ranks = 1;
@@ -67,7 +99,11 @@ class Groups {
       const std::vector<std::int64_t>& lengths,
       Caps caps,
       const std::string& planner = "fast")
-      : documents_(documents), lengths_(lengths), caps_(caps), planner_(planner) {
+      : documents_(documents),
+        lengths_(lengths),
+        items_(bundles(lengths)),
+        caps_(caps),
+        planner_(planner) {
     for (const LayerCosts::Place& place : LayerCosts::places(lengths)) {
       surely_.push_back(1 - place.most_above);
     }
@@ -171,11 +207,9 @@ class Groups {
   // Of a size, or of all; they stay where they are.
   std::vector<const GroupKind*> kinds_of(int size) {
     std::vector<const GroupKind*> found;
-    for (int ranks = 1; ranks <= documents_.task().ranks; ++ranks) {
-      if (size == 0 || ranks == size) {
-        for (const GroupKind& kind : kinds(ranks)) {
-          found.push_back(&kind);
-        }
+    for (const int ranks : size == 0 ? any_size(documents_.task().ranks) : std::vector{size}) {
+      for (const GroupKind& kind : kinds(ranks)) {
+        found.push_back(&kind);
       }
     }
     return found;
@@ -183,8 +217,16 @@ class Groups {
 
   [[nodiscard]] GroupingTask grouping_task(
       const std::vector<const GroupKind*>& kinds, double room) const {
-    GroupingTask task{
-        .ranks = documents_.task().ranks, .lengths = lengths_, .types = {}, .seconds = {}};
+    GroupingTask task{.ranks = documents_.task().ranks, .lengths = {}, .types = {}, .seconds = {}};
+    const auto sum_of = [](const std::vector<int>& item, const auto& of_documents) {
+      using Number = std::decay_t<decltype(of_documents[0])>;
+      return std::accumulate(item.begin(), item.end(), Number{0}, [&](Number sum, int d) {
+        return sum + of_documents[idx(d)];
+      });
+    };
+    for (const std::vector<int>& item : items_) {
+      task.lengths.push_back(sum_of(item, lengths_));
+    }
     double least = std::numeric_limits<double>::infinity();
     for (const GroupKind* kind : kinds) {
       least = std::min(least, kind->once);
@@ -200,8 +242,8 @@ class Groups {
            .fixed_seconds = kind.once - least,
            .pool = pool,
            .price = price});
-      for (const double seconds : kind.seconds) {
-        task.seconds.push_back(seconds / speed);
+      for (const std::vector<int>& item : items_) {
+        task.seconds.push_back(sum_of(item, kind.seconds) / speed);
       }
     };
     // Groups that lie anywhere are as fast as the slowest rank; that of all ranks is cut by speed.
@@ -232,6 +274,18 @@ class Groups {
     return task;
   }
 
+  // Of these items, in the order of the batch.
+  template <typename Items>
+  [[nodiscard]] std::vector<std::int64_t> documents_of(const Items& items) const {
+    std::vector<std::int64_t> documents;
+    documents.reserve(items.size());
+    for (const auto item : items) {
+      documents.insert(documents.end(), items_[idx(item)].begin(), items_[idx(item)].end());
+    }
+    std::ranges::sort(documents);
+    return documents;
+  }
+
   // None: a group's documents fit no mix of layers.
   std::optional<Plan> plan_of(
       const GroupingTask& task, const Grouping& grouping, int of_size, bool tried) {
@@ -251,8 +305,8 @@ class Groups {
       for (const Grouping::Group& group : micro_batch) {
         std::vector<std::int64_t> lengths;
         lengths.reserve(group.documents.size());
-        for (const int k : group.documents) {
-          lengths.push_back(lengths_[idx(k)]);
+        for (const std::int64_t d : documents_of(group.documents)) {
+          lengths.push_back(lengths_[idx(d)]);
         }
         const std::int64_t tokens =
             std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
@@ -277,6 +331,9 @@ class Groups {
       if (!micro) {
         return std::nullopt;
       }
+      for (PlanGroup& group : micro->groups) {
+        group.documents = documents_of(group.documents);
+      }
       plan.micro_batches.push_back(*std::move(micro));
     }
     return plan;
@@ -284,6 +341,7 @@ class Groups {
 
   DocumentPlans& documents_;
   const std::vector<std::int64_t>& lengths_;
+  std::vector<std::vector<int>> items_;  // what groups have of them: bundles()
   Caps caps_;
   std::string planner_;         // of groupings
   std::vector<double> surely_;  // [document] of what is read off of it, so much at least
