@@ -2,6 +2,9 @@
 // themselves, and files are written so that half of one never passes for a whole.  Only where steps
 // are trained they are a wish: the first one asks the run to stop after its step and save what it
 // has, a second one ends it.
+//
+// One wish may come twice: who stops a container or a job signals the launcher, which hands it on,
+// and the ranks.  So what follows within two seconds, or while the run saves, is no second one.
 #pragma once
 
 #include <atomic>
@@ -10,16 +13,22 @@ namespace paradyse::cli {
 
 // Set by the first signal that was caught.
 const std::atomic<bool>& interrupted();
-// The exit code that says so, as shells do: 130 for SIGINT, 143 for SIGTERM; 0 where none came.
-int interrupted_code();
+// Its number: SIGINT or SIGTERM; 0 where none came.
+const std::atomic<int>& interrupted_by();
 
 // SIGUSR1 asks for a checkpoint after the step under way; who writes it takes the wish down.
 std::atomic<bool>& save_asked();
 // From now on, also before there is something to save: the signal would end the program.
 void catch_save_wishes();
 
-// From now on the first SIGINT or SIGTERM sets interrupted(); after it both do what they always
-// did.
+// From now on the first SIGINT or SIGTERM sets interrupted(), and a second one ends the program
+// with exit code 1: nothing was saved.  SIGHUP, where it is not ignored (nohup), is a SIGTERM.
 void catch_interrupts();
+// The run begins to save, or is through with it; calls may be nested.
+void count_saving(bool begins);
+
+// Who reads stdout or stderr may leave (| head): what is told is lost then, and the program goes
+// on.
+void outlive_readers();
 
 }  // namespace paradyse::cli

@@ -25,6 +25,7 @@
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/environment.h"
+#include "src/cli/interrupt.h"
 #include "src/cli/tell.h"
 #include "src/run/comm/rendezvous/address.h"
 #include "src/run/comm/rendezvous/client.h"
@@ -57,10 +58,18 @@ struct LaunchOptions {
 // ends those that cannot, since they are stopped.
 constexpr std::chrono::seconds kGrace{10};
 
-std::atomic<int> to_forward{0};  // the signal that is to be forwarded
-static_assert(std::atomic<int>::is_always_lock_free);
+// The signals that are to be forwarded: one that ends ranks, and SIGUSR1, which shall not hide it.
+std::atomic<int> to_forward{0};
+std::atomic<bool> to_save{false};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-extern "C" void ask_to_forward(int signal) { to_forward.store(signal); }
+extern "C" void ask_to_forward(int signal) {
+  if (signal == SIGUSR1) {
+    to_save.store(true);
+  } else {  // a terminal that is closed ends what runs in it
+    to_forward.store(signal == SIGHUP ? SIGTERM : signal);
+  }
+}
 
 void on_signals(void (*handler)(int)) {
   struct sigaction action = {};
@@ -68,6 +77,11 @@ void on_signals(void (*handler)(int)) {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGUSR1, &action, nullptr);
+  struct sigaction before = {};
+  sigaction(SIGHUP, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) {  // nohup
+    sigaction(SIGHUP, &action, nullptr);
+  }
 }
 
 // As long as it lives, signals wait: one shall not reach a process that is not yet what it will be.
@@ -79,6 +93,7 @@ class SignalsWait {
     sigaddset(&all, SIGINT);
     sigaddset(&all, SIGTERM);
     sigaddset(&all, SIGUSR1);
+    sigaddset(&all, SIGHUP);
     sigprocmask(SIG_BLOCK, &all, &before_);
   }
   ~SignalsWait() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
@@ -138,6 +153,7 @@ pid_t start(std::vector<std::string> arguments, std::vector<std::string> variabl
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     on_signals(SIG_DFL);
     std::signal(SIGUSR1, SIG_IGN);  // until train takes it: it would end the process
+    std::signal(SIGPIPE, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -204,21 +220,22 @@ class Ranks {
   // Until all are over; the exit code of the first that failed.
   int wait_all() {
     using Clock = std::chrono::steady_clock;
-    Clock::time_point failed;
+    std::optional<Clock::time_point> failed;
     int code = kOk;
     std::size_t running = pids_.size();
     while (running > 0) {
       if (const int signal = to_forward.exchange(0); signal != 0) {
-        if (signal != SIGUSR1) {
-          forwarded_ = signal;
-        }
+        forwarded_ = signal;
         signal_all(signal);
+      }
+      if (to_save.exchange(false)) {
+        signal_all(SIGUSR1);
       }
       int status = 0;
       const pid_t pid = waitpid(-1, &status, WNOHANG);
       if (pid <= 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        if (code != kOk && Clock::now() - failed > kGrace) {
+        if (failed && Clock::now() - *failed > kGrace) {
           signal_all(SIGKILL);
         }
         continue;
@@ -230,7 +247,10 @@ class Ranks {
       *found = 0;
       --running;
       const int its_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-      if (its_code != kOk && code == kOk) {
+      if (WIFEXITED(status) && its_code > 128) {  // it has saved, and others still may
+        saved_ = true;
+        code = code == kOk ? its_code : code;
+      } else if (its_code != kOk && !failed) {
         code = its_code;
         failed = Clock::now();
         if (WIFSIGNALED(status) && WTERMSIG(status) == forwarded_) {
@@ -242,8 +262,8 @@ class Ranks {
     return code;
   }
 
-  // A signal that ends ranks came to the launcher.
-  [[nodiscard]] bool interrupted() const { return forwarded_ != 0; }
+  // A signal that ends ranks came to the launcher, or to some rank that stopped all of them.
+  [[nodiscard]] bool interrupted() const { return forwarded_ != 0 || saved_; }
 
  private:
   [[nodiscard]] int first() const {
@@ -266,7 +286,7 @@ class Ranks {
           rank,
           WTERMSIG(status),
           strsignal(WTERMSIG(status)));
-    } else if (WEXITSTATUS(status) < 128) {  // else it was interrupted, and says so
+    } else {
       tell("paradyse launch: rank {} ended with exit code {}\n", rank, WEXITSTATUS(status));
     }
   }
@@ -274,6 +294,7 @@ class Ranks {
   const LaunchOptions& options_;
   Attempt attempt_;
   int forwarded_ = 0;        // the signal that was handed on last, but for SIGUSR1
+  bool saved_ = false;       // a rank was interrupted, and says so by its exit code
   std::vector<pid_t> pids_;  // [rank of this machine]; 0: over
 };
 
@@ -331,7 +352,7 @@ std::optional<Attempt> agreed(
          .node = options.node,
          .before = before.nodes,
          .patience = patience},
-        [] { return to_forward.load() != 0 && to_forward.load() != SIGUSR1; });
+        [] { return to_forward.load() != 0; });
   } catch (const std::runtime_error& error) {
     tell(
         "paradyse launch: the command is not started again: node 0, whose launcher keeps the "
@@ -494,6 +515,7 @@ int run_launch(const LaunchOptions& given, const Common& /*common*/) {
     }
     port = kept->port();
   }
+  outlive_readers();
   on_signals(ask_to_forward);
   Attempt attempt;
   for (int node = 0; node < options.most_nodes; ++node) {
@@ -565,7 +587,7 @@ void add_launch(CLI::App& app, Common& common) {
           options->restarts,
           "How often the command is started again after a failure, on every machine; not after "
           "exit "
-          "code 2 or a signal to the launcher. train needs --auto-resume with it")
+          "code 2 or a signal that stops the run. train needs --auto-resume with it")
       ->transform(whole_numbers(0))
       ->capture_default_str();
   command->add_option("command", options->command, "After --: the command and its options")

@@ -220,7 +220,9 @@ int train_on(
   Progress progress;
   TrainHooks hooks;
   hooks.begins = catch_interrupts;
+  hooks.saving = count_saving;
   hooks.stop = &interrupted();
+  hooks.stop_reason = &interrupted_by();
   hooks.save = &save_asked();
   hooks.note = [&](const std::string& line) {
     progress.finish();
@@ -242,15 +244,16 @@ int train_on(
        .replay = options.replay,
        .plan = options.plan});
   progress.finish();
+  const int code = summary.interrupted ? 128 + summary.stop_reason : kOk;
   if (!backend.leads()) {
-    return kOk;
+    return code;
   }
   if (common.json) {
     print_json(to_json(summary));
   } else {
     print_summary(summary, config.config);
   }
-  return summary.interrupted ? interrupted_code() : kOk;
+  return code;
 }
 
 // A plan file is compared by what is in it, and a run folder is one that all ranks see.
@@ -273,6 +276,7 @@ std::vector<Given> given_by(const LoadedConfig& config, const RunOptions& option
 
 int run_train(const RunOptions& options, const Common& common) {
   catch_save_wishes();
+  outlive_readers();
   const LoadedConfig config = load(options);
   if (options.print_config) {
     print_config(config, common);

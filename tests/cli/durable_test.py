@@ -394,6 +394,81 @@ class RestartTest(DurableTest):
         self.assertEqual(process.wait(timeout=60), 143, error)
         self.assertGreaterEqual(len(list((run / "checkpoints").iterdir())), 2)
 
+    def endless(self, name, ranks=2):
+        """A run of some processes, and its folder, which has steps but no checkpoint."""
+        process = self.begun(
+            "launch", "-n", ranks, "--restarts", 1, "--", "train", "-c", self.config, "--ranks", ranks,
+            "--auto-resume", name, "--set", "train.steps=100000", "--set", "checkpoint.every=0",
+            "--set", "output.trace=false")
+        run = self.folder / "runs" / name
+        self.await_steps(process, run, 3)
+        return process, run
+
+    def expect_saved(self, process, run, code=143):
+        said = process.stderr.read()
+        self.assertEqual(process.wait(timeout=60), code, said)
+        self.assertNotIn("again", said)
+        done = len(self.metrics(run))
+        self.assertEqual([f.name for f in (run / "checkpoints").iterdir()], [f"{done:06}"], said)
+
+    # Whoever is signalled, and however often at once: as the stop of a container or a job does it.
+    def test_whom_a_signal_reaches(self):
+        for name, signals in {
+                "launcher and ranks": lambda launcher, ranks: [(one, signal.SIGTERM) for one in (launcher, *ranks)],
+                "ranks and launcher": lambda launcher, ranks: [(one, signal.SIGTERM) for one in (*ranks, launcher)],
+                "rank 0": lambda launcher, ranks: [(ranks[0], signal.SIGTERM)],
+                "rank 1": lambda launcher, ranks: [(ranks[1], signal.SIGTERM)],
+                "twice": lambda launcher, ranks: [(launcher, signal.SIGTERM)] * 2,
+                "a save is no end": lambda launcher, ranks: [
+                    (launcher, signal.SIGTERM), (launcher, signal.SIGUSR1)],
+                "terminal": lambda launcher, ranks: [(launcher, signal.SIGHUP)],
+                "terminal of a rank": lambda launcher, ranks: [(ranks[1], signal.SIGHUP)],
+                "keyboard": lambda launcher, ranks: [(ranks[1], signal.SIGINT)]}.items():
+            with self.subTest(name):
+                process, run = self.endless(name.replace(" ", "_"))
+                for pid, number in signals(process.pid, self.ranks_of(process)):
+                    os.kill(pid, number)
+                self.expect_saved(process, run, 130 if name == "keyboard" else 143)
+
+    def test_the_launchers_of_all_nodes_end_alike(self):
+        self.config.write_text(self.config.read_text().replace("ranks = 3\n", ""))
+        run = self.folder / "runs" / "nodes"
+        launchers = self.launchers("nodes", "3", steps=100000)
+        self.await_steps(launchers[0], run, 3)
+        launchers[1].send_signal(signal.SIGTERM)
+        for said, code in self.all_end(launchers):
+            self.assertEqual(code, 143, said)
+            self.assertNotIn("again", said)
+        self.assertTrue((run / "checkpoints" / f"{len(self.metrics(run)):06}").is_dir())
+
+    # The step under way cannot end, as one rank is stopped.
+    def test_a_second_signal_ends_it_unsaved(self):
+        process, run = self.endless("second")
+        zero, one = self.ranks_of(process)
+        os.kill(one, signal.SIGSTOP)
+        os.kill(zero, signal.SIGTERM)
+        time.sleep(0.5)
+        os.kill(zero, signal.SIGTERM)
+        time.sleep(2)
+        self.assertIn(zero, self.ranks_of(process))
+        os.kill(zero, signal.SIGTERM)
+        for line in process.stderr:
+            if "ended by a second signal" in line:
+                break
+        process.send_signal(signal.SIGTERM)  # no restart
+        os.kill(one, signal.SIGKILL)
+        said = process.stderr.read()
+        self.assertEqual(process.wait(timeout=60), FAILED, said)
+        self.assertEqual(list(run.glob("checkpoints/*")), [])
+
+    def test_a_reader_that_leaves(self):
+        process, run = self.endless("unread")
+        process.stderr.close()
+        self.await_steps(process, run, 25)  # every tenth is told
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=60), 143)
+        self.assertTrue((run / "checkpoints" / f"{len(self.metrics(run)):06}").is_dir())
+
     def test_a_rank_that_is_killed(self):
         straight = self.straight("straight", "train.steps=60")
         process = self.begun(

@@ -91,6 +91,7 @@ struct TrainSummary {
   std::int64_t of_steps = 0;    // that it is to have
   std::int64_t resumed_at = 0;  // after so many; 0: it was not
   bool interrupted = false;
+  int stop_reason = 0;  // that of TrainHooks, where it was
   // Means of the first and the last `loss_steps` steps that have a loss: ten, or half of those that
   // there are; of one step alone both are its loss, and loss_steps is 0.
   double first_loss = 0;
@@ -131,7 +132,12 @@ struct TrainHooks {
   std::function<void(const std::string& line)> note;  // what else a user wants to know
   // In every process when its ranks have their weights: from here on there is something to save.
   std::function<void()> begins;
-  const std::atomic<bool>* stop = nullptr;  // ends after the step under way
+  // In every process: it begins to save, or is through; once it has stopped it is never through.
+  std::function<void(bool begins)> saving;
+  // Ends after the step under way.  A wish in any process counts for all.
+  const std::atomic<bool>* stop = nullptr;
+  // Why, with `stop`: the largest of all processes' is in the summaries of all.
+  const std::atomic<int>* stop_reason = nullptr;
   // Wants a checkpoint after the step under way; a rank of this process takes the wish down.
   std::atomic<bool>* save = nullptr;
   // Another planner of batches than the one that the configuration names.
@@ -160,7 +166,7 @@ struct TrainFrom {
 // wrong with the configuration, model, data or memory; NotFinite when the loss is no number (the
 // weights and a checkpoint from before that step are saved).
 // Throws what does not fit of `from`.  The process that leads (backend.h) writes the folder and
-// calls the hooks; the others return an empty summary.
+// calls the hooks; the summary of the others is empty, but for `interrupted` and `stop_reason`.
 // Where a step runs out of memory in spite of its plan, all ranks throw its work away and take a
 // plan that needs less, where the backend recovers (communicator.h).
 TrainSummary train(

@@ -24,6 +24,11 @@ std::vector<std::vector<std::int64_t>> gather(
   return numbers;
 }
 
+bool on_any_rank(bool mine, Communicator& world) {
+  return std::ranges::any_of(
+      gather({mine ? 1 : 0}, world), [](const auto& of_rank) { return of_rank[0] != 0; });
+}
+
 std::vector<std::string> gather_texts(const std::string& mine, Communicator& world) {
   const auto lengths = gather({static_cast<std::int64_t>(mine.size())}, world);
   Cuts pieces;

@@ -15,6 +15,9 @@ namespace paradyse {
 std::vector<std::vector<std::int64_t>> gather(
     const std::vector<std::int64_t>& mine, Communicator& world);
 
+// Whether it is so on any rank; on every rank.
+bool on_any_rank(bool mine, Communicator& world);
+
 // On rank 0 the texts of all ranks in turn, those that are not empty; elsewhere nothing.
 std::vector<std::string> gather_texts(const std::string& mine, Communicator& world);
 

@@ -11,6 +11,7 @@
 #include "paradyse/plan/sample_planner.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/run/device/device.h"
+#include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
 #include "src/run/train/agreement.h"
 #include "src/run/train/plan_or_throw.h"
@@ -59,7 +60,8 @@ EvalResult evaluate_data(
       tokens += data.length(next++);
     }
     std::optional<Plan> plan;
-    if (world.rank() == 0 && !(stop != nullptr && stop->load())) {
+    const bool stops = stop != nullptr && on_any_rank(stop->load(), world);
+    if (world.rank() == 0 && !stops) {
       plan = plan_or_throw(*planner, data.sizes(items));
     }
     plan = session.broadcast(std::move(plan));

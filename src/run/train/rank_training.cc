@@ -115,6 +115,7 @@ class RankTraining {
       }
       step = *next;
     }
+    saving(true);
     const std::string not_saved = save_model();  // first: it wants a third of the room
     write_checkpoint(step, scale_, IfNotWritten::end);
     if (!not_saved.empty()) {
@@ -129,10 +130,9 @@ class RankTraining {
               : "No checkpoint has its weights (checkpoint.keep = 0): they are lost"));
     }
     if (step < steps) {
-      if (first_) {
-        run_.record.stopped();
-      }
+      stopped();
     } else {
+      saving(false);
       evaluate(steps);
       sample();
     }
@@ -191,7 +191,8 @@ class RankTraining {
     session_.memory().reset_peak();
     std::optional<Plan> plan;
     bool late = false;
-    if (first_ && !stop()) {
+    const bool stops = stop();
+    if (first_ && !stops) {
       StepPlans::Step planned = run_.plans.take(idx(step));
       late = planned.late;
       plan = std::move(planned.plan);
@@ -275,6 +276,7 @@ class RankTraining {
       }
       return roll_back(*before, step);
     }
+    saving(true);
     const std::string not_saved = save_model();
     checkpoints_.keep_all();  // this one may be past help
     write_checkpoint(step, scale_before, IfNotWritten::tell);
@@ -311,16 +313,39 @@ class RankTraining {
     return report;
   }
 
-  [[nodiscard]] bool stop() const { return run_.hooks.stop != nullptr && run_.hooks.stop->load(); }
+  // Every rank calls it: any may be the one that was asked to.
+  [[nodiscard]] bool stop() {
+    return on_any_rank(run_.hooks.stop != nullptr && run_.hooks.stop->load(), session_.world());
+  }
+
+  // Every rank calls it, once they agree to stop.
+  void stopped() {
+    const int mine = run_.hooks.stop_reason == nullptr ? 0 : run_.hooks.stop_reason->load();
+    std::int64_t reason = 0;
+    for (const auto& of_rank : gather({mine}, session_.world())) {
+      reason = std::max(reason, of_rank[0]);
+    }
+    if (session_.rank() == run_.first_rank) {
+      run_.record.stopped(static_cast<int>(reason));
+    }
+  }
+
+  void saving(bool begins) const {
+    if (session_.rank() == run_.first_rank && run_.hooks.saving) {
+      run_.hooks.saving(begins);
+    }
+  }
 
   void write_checkpoint(
       std::int64_t step, const LossScale& scale, IfNotWritten then = IfNotWritten::go_on) {
+    saving(true);
     checkpoints_.write(
         step,
         [&] { return state_at(step, scale); },
         [this] { run_.record.folder().sync_steps(); },
         optimizer_,
         then);
+    saving(false);
   }
 
   // Rank 0's, before step `step`.
@@ -439,6 +464,9 @@ class RankTraining {
       if (first_) {
         run_.record.evaluated(result);
       }
+      if (result.interrupted) {
+        stopped();
+      }
     } else if (first_) {
       run_.record.evaluated(run_.inputs.evaluation->counts());
     }
@@ -448,8 +476,7 @@ class RankTraining {
   void sample() {
     const GridData* const data = run_.inputs.data.samples();
     const RunConfig::Output& output = run_.config().output;
-    if (data == nullptr || !has_clips(*data->place(0).first) || output.clips == 0 ||
-        (first_ && stop())) {
+    if (data == nullptr || !has_clips(*data->place(0).first) || output.clips == 0 || stop()) {
       return;
     }
     const std::vector<at::Tensor> clips = sampled_clips(

@@ -208,7 +208,6 @@ void RunRecord::tell_unwritten() {
 }
 
 void RunRecord::evaluated(const EvalResult& result) {
-  summary_.interrupted = result.interrupted;
   summary_.eval_data = result.data;
   if (!result.interrupted && result.predicted_tokens == 0) {
     note("no held-out token has a label that counts: there is no held-out loss");

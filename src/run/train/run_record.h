@@ -50,7 +50,10 @@ class RunRecord {
   // A file in bad_steps/ with the documents of a step, from 1, one a line; gives its name.  What
   // the disk refuses of it waits, too.
   std::filesystem::path write_bad_step(std::int64_t step, const std::string& lines);
-  void stopped() { summary_.interrupted = true; }
+  void stopped(int reason) {
+    summary_.interrupted = true;
+    summary_.stop_reason = reason;
+  }
   // After training.  Or, where the last step brought the held-out loss, the data that it is of.
   void evaluated(const EvalResult& result);
   void evaluated(const DataCounts& data) { summary_.eval_data = data; }
