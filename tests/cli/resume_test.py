@@ -1,4 +1,5 @@
 """paradyse train --resume: a run that was ended anyhow goes on to the bits of one that was not."""
+import hashlib
 import json
 import os
 import pathlib
@@ -6,6 +7,7 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -197,6 +199,47 @@ class SameBitsTest(ResumeTest):
         file.write_text(file.read_text().replace(f"{self.folder}/texts", "texts"))
         self.assertIn("relative to the folder where the run started", self.error_of(
             "train", "--resume", straight, "--model", moved / "llama.toml"))
+
+    # They are in no fingerprint of a model.
+    def test_other_dropout_is_refused(self):
+        file = self.folder / "llama.toml"
+        before = file.read_text()
+        file.write_text(before + "attention_dropout = 0.5\n")
+        straight = self.straight("straight")
+        cut = self.cut(straight, 4, "cut")
+        for rate in ("0.0", "0.25"):
+            file.write_text(before + f"attention_dropout = {rate}\n")
+            error = self.error_of("train", "--resume", cut)
+            self.assertIn(f"attention_dropout of attention is {rate.removesuffix('.0')}, but", error)
+            self.assertIn("trained with 0.5", error)
+        file.write_text(before + "attention_dropout = 0.5\n")
+        self.resume(cut)
+        self.expect_same(cut, straight)
+        # of an older program, which does not say
+        older = self.cut(straight, 4, "older")
+        state_file = older / "checkpoints" / "000004" / "state.json"
+        state = json.loads(state_file.read_text())
+        del state["sha256"], state["dropout"]
+        text = json.dumps(state, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        state["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        state_file.write_text(json.dumps(state))
+        self.resume(older)
+        self.expect_same(older, straight)
+
+    def test_ranks_with_other_dropout(self):
+        other = self.write("other.toml", (self.folder / "llama.toml").read_text() + "attention_dropout = 0.5\n")
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        ranks = [subprocess.Popen(
+            [PARADYSE, "train", "-c", str(self.config), "--ranks", "2", "--model", str(model)],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                 "MASTER_PORT": str(port)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            for rank, model in enumerate((self.folder / "llama.toml", other))]
+        for rank in ranks:
+            error = rank.communicate(timeout=60)[1]
+            self.assertEqual(rank.returncode, USAGE, error)
+            self.assertIn("the dropout of model.path is none on rank 0 and attention_dropout of attention 0.5", error)
 
     # Processes go on where threads stopped.
     def test_over_gloo(self):

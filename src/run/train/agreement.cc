@@ -25,6 +25,7 @@
 #include "src/run/execute/gather.h"
 #include "src/run/memory/reading.h"
 #include "src/run/train/files.h"
+#include "src/run/train/resume.h"
 #include "src/run/weights/safetensors.h"
 
 namespace paradyse {
@@ -249,6 +250,11 @@ std::vector<Given> given_model(
     Backend& backend) {
   std::vector<Given> items = {
       {"the configuration of " + name, "SHA-256 " + model.model.sha256.substr(0, 16)}};
+  std::string rates;
+  for (const auto& [what, rate] : dropout_rates(model.model)) {
+    rates.append(rates.empty() ? "" : ", ").append(what).append(" ").append(rate);
+  }
+  items.push_back({"the dropout of " + name, rates.empty() ? "none" : rates});
   if (backend.name() == "local" || ranks == 1) {
     return items;
   }

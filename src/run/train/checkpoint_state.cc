@@ -127,6 +127,9 @@ std::string to_json(const CheckpointState& s) {
   if (!s.frozen.empty()) {
     state["frozen"] = s.frozen;
   }
+  if (s.dropout) {
+    state["dropout"] = *s.dropout;
+  }
   state["sha256"] = sha256_hex(state.dump());  // of all the rest
   return state.dump(2) + "\n";
 }
@@ -175,12 +178,19 @@ CheckpointState state_from(const JsonNode& root) {
       .costs = {},
       .given_plans = root.has("given_plans") ? root.at("given_plans").text() : "",
       .frozen = root.has("frozen") ? root.at("frozen").text() : "",
+      .dropout = {},
       .left_out = {},
       .learned = {},
       .configuration = {}};
   if (root.has("left_out")) {  // older ones have neither that nor plans
     for (const JsonNode& step : root.at("left_out").elements()) {
       s.left_out.insert(step.integer<std::int64_t>(0));
+    }
+  }
+  if (root.has("dropout")) {
+    s.dropout.emplace();
+    for (const auto& [key, value] : root.at("dropout").members()) {
+      s.dropout->emplace(key, value.text());
     }
   }
   if (root.has("learned")) {  // older ones have none

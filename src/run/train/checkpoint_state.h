@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -44,7 +45,9 @@ struct CheckpointState {
   // Of plans that were given (--replay, --plan) and are kept in the run's folder (kept_plans.h):
   // their hash; "": plans are made.
   std::string given_plans;
-  std::string frozen = {};          // frozen_fingerprint() of the weights not trained; "": all are
+  std::string frozen = {};  // frozen_fingerprint() of the weights not trained; "": all are
+  // dropout_rates() of the model; none: an older checkpoint, which does not say.
+  std::optional<std::map<std::string, std::string>> dropout = {};
   std::set<std::int64_t> left_out;  // steps, from 0, that training went back before (rollback)
   BatchPlanner::Learned learned;    // about those
   std::map<std::string, std::string> configuration;  // key -> value as TOML

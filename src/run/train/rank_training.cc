@@ -369,6 +369,7 @@ class RankTraining {
         .costs_ranks = run_.numbers.costs ? run_.numbers.costs->header.ranks : 0,
         .given_plans = run_.record.given_plans(),
         .frozen = run_.inputs.frozen,
+        .dropout = dropout_rates(run_.inputs.model.model),
         .left_out = left_out_,
         .learned = run_.plans.learned(),
         .configuration = {}};

@@ -1,6 +1,7 @@
 #include "src/run/train/resume.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -259,6 +260,45 @@ void expect_same_model(const std::string& fingerprint, const Resumed& from) {
     throw std::invalid_argument(
         "model.path: has another shape than the model of " + from.checkpoint.string() +
         "; restore the model of the run, or give its new place with --model");
+  }
+}
+
+std::map<std::string, std::string> dropout_rates(const Model& model) {
+  std::map<std::string, std::string> rates;
+  for (const ModelPart& one : model.parts) {
+    const Part& part = *one.part;
+    for (const auto& [name, rate] :
+         {std::pair{"dropout", part.shape.dropout},
+          std::pair{"attention_dropout", part.shape.attention_dropout}}) {
+      if (rate > 0) {
+        rates.emplace(fmt::format("{} of {}", name, part.name), fmt::format("{}", rate));
+      }
+    }
+  }
+  return rates;
+}
+
+void expect_same_dropout(const std::map<std::string, std::string>& now, const Resumed& from) {
+  if (!from.state.dropout) {
+    return;
+  }
+  const std::map<std::string, std::string>& before = *from.state.dropout;
+  const auto rate = [](const std::map<std::string, std::string>& rates, const std::string& what) {
+    const auto found = rates.find(what);
+    return found == rates.end() ? std::string("0") : found->second;
+  };
+  std::map<std::string, std::string> all = now;
+  all.insert(before.begin(), before.end());
+  for (const auto& [what, value] : all) {
+    if (rate(now, what) != rate(before, what)) {
+      throw std::invalid_argument(fmt::format(
+          "model.path: the {} is {}, but {} was trained with {}: a rate cannot change in a run; "
+          "restore the model's configuration, or give its new place with --model",
+          what,
+          rate(now, what),
+          from.checkpoint.string(),
+          rate(before, what)));
+    }
   }
 }
 

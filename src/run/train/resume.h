@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "paradyse/plan/config.h"
+#include "paradyse/plan/model.h"
 #include "paradyse/run/backend.h"
 #include "src/run/train/checkpoint.h"
 
@@ -58,6 +60,12 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
 void expect_steps(const std::string& key, std::int64_t steps, const Resumed& from);
 // And for another model, other documents, or documents in another order.
 void expect_same_model(const std::string& fingerprint, const Resumed& from);
+
+// The rates of a model's dropout that are not 0, by what they are of: "attention_dropout of
+// attention".  They are in no fingerprint, since costs and plans are the same with any.
+std::map<std::string, std::string> dropout_rates(const Model& model);
+// Throws std::invalid_argument, naming the rate, where the run was trained with others.
+void expect_same_dropout(const std::map<std::string, std::string>& now, const Resumed& from);
 void expect_same_frozen(
     const std::string& fingerprint, const std::string& path, const Resumed& from);
 void expect_same_data(const DataPosition& now, const std::string& path, const Resumed& from);

@@ -170,6 +170,7 @@ TrainingInputs training_inputs(
   }
   if (inputs.from) {
     expect_same_model(inputs.model.model.sha256, *inputs.from);
+    expect_same_dropout(dropout_rates(inputs.model.model), *inputs.from);
     expect_same_frozen(inputs.frozen, config.model.path, *inputs.from);
     if (config.train.epochs > 0) {
       expect_steps("the number of steps by train.epochs", std::ssize(inputs.steps), *inputs.from);
