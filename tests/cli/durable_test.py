@@ -581,12 +581,25 @@ class RestartTest(DurableTest):
         self.assertEqual(len(self.losses(run)), len(self.losses(straight)))
         self.assertIn("after step 8 of 8", self.run_program(*auto).stderr)
 
-    # Made by somebody beforehand: it is not ours to move.
-    def test_auto_resume_leaves_an_empty_folder(self):
-        mine = self.folder / "runs" / "mine"
+    # As a run leaves it that is killed before its first file, or somebody who made it beforehand.
+    def test_auto_resume_takes_an_empty_folder(self):
+        runs = self.folder / "runs"
+        mine = runs / "mine"
         mine.mkdir(parents=True)
-        self.assertIn("exists", self.error_of("train", "-c", self.config, "--auto-resume", "mine"))
-        self.assertEqual(list(mine.parent.iterdir()), [mine])
+        self.assertIn("exists", self.error_of("train", "-c", self.config, "--set", "output.name=mine"))
+        before = mine.stat().st_ino
+        self.run_program("train", "-c", self.config, "--auto-resume", "mine")
+        self.assertEqual(mine.stat().st_ino, before)
+        self.assertEqual(len(self.metrics(mine)), 8)
+        self.assertEqual(list(runs.iterdir()), [mine])
+        (runs / "link").symlink_to(self.folder / "elsewhere")
+        (self.folder / "elsewhere").mkdir()
+        self.assertIn("exists", self.error_of("train", "-c", self.config, "--auto-resume", "link"))
+        other = runs / "other"  # what is in it is somebody's
+        other.mkdir()
+        (other / "notes.txt").write_text("mine")
+        self.assertIn("exists", self.error_of("train", "-c", self.config, "--auto-resume", "other"))
+        self.assertEqual([file.name for file in other.iterdir()], ["notes.txt"])
 
     # The rank that keeps the rendezvous comes 12 s late.
     def test_a_late_rank_is_waited_for(self):

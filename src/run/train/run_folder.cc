@@ -53,6 +53,12 @@ std::string taken(const fs::path& folder) {
          " exists already; choose another name with output.name (nothing is overwritten)";
 }
 
+// A link is not: it is somebody's.
+bool is_empty_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(fs::symlink_status(path, error)) && fs::is_empty(path, error) && !error;
+}
+
 std::optional<ComparedStep> compared_of(const nlohmann::json& entry) {
   const auto strategy = entry.find("compared_strategy");
   if (strategy == entry.end()) {
@@ -147,7 +153,7 @@ bool RunFolder::is_begun(const fs::path& run) {
       fs::is_regular_file(run / "config.toml", error)) {
     return fs::is_regular_file(run / "config.toml", error);
   }
-  if (fs::is_empty(run, error)) {  // somebody's own, made beforehand
+  if (fs::is_empty(run, error)) {  // there is nothing to move away
     return false;
   }
   for (fs::directory_iterator at(run, error), end; !error && at != end; at.increment(error)) {
@@ -171,7 +177,7 @@ void RunFolder::expect_name(const LoadedConfig& config) {
   }
 }
 
-void RunFolder::expect_room(const LoadedConfig& config) {
+void RunFolder::expect_room(const LoadedConfig& config, bool may_be_empty) {
   expect_name(config);
   const fs::path parent = config.config.output.folder;
   if (parent.empty()) {
@@ -183,12 +189,13 @@ void RunFolder::expect_room(const LoadedConfig& config) {
   }
   const std::string& name = config.config.output.name;
   std::error_code error;
-  if (!name.empty() && fs::exists(fs::symlink_status(parent / name, error))) {
+  if (!name.empty() && fs::exists(fs::symlink_status(parent / name, error)) &&
+      !(may_be_empty && is_empty_folder(parent / name))) {
     throw std::invalid_argument(taken(parent / name));
   }
 }
 
-RunFolder::RunFolder(const LoadedConfig& config) {
+RunFolder::RunFolder(const LoadedConfig& config, bool may_be_empty) {
   const fs::path parent = config.config.output.folder;
   std::error_code error;
   fs::create_directories(parent, error);
@@ -199,7 +206,8 @@ RunFolder::RunFolder(const LoadedConfig& config) {
   }
   if (!config.config.output.name.empty()) {
     path_ = parent / config.config.output.name;
-    if (!fs::create_directory(path_, error)) {
+    if (!fs::create_directory(path_, error) &&
+        (error || !may_be_empty || !is_empty_folder(path_))) {
       throw std::runtime_error(
           error ? "the run folder " + path_.string() + " cannot be made: " + error.message() +
                       "; choose another name with output.name"

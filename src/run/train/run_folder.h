@@ -28,12 +28,13 @@ class RunFolder {
   // Throws std::invalid_argument where output.name leads out of output.folder.
   static void expect_name(const LoadedConfig& config);
   // Throws std::invalid_argument, naming the key, where the first of the next two will not make
-  // its folder or nothing can be written there; makes nothing.
-  static void expect_room(const LoadedConfig& config);
+  // its folder or nothing can be written there; makes nothing.  `may_be_empty`: a folder of that
+  // name is taken if nothing is in it, as a run leaves it that is killed at once.
+  static void expect_room(const LoadedConfig& config, bool may_be_empty = false);
   // Makes a new folder below `output.folder` named `output.name`, or for the time of day, and
   // writes config.toml.  Throws std::runtime_error when a folder of the given name is there
-  // already.
-  explicit RunFolder(const LoadedConfig& config);
+  // already, but for an empty one where that may be.
+  explicit RunFolder(const LoadedConfig& config, bool may_be_empty = false);
   // The folder of a run that goes on.  Throws std::runtime_error when a program is at it.
   explicit RunFolder(std::filesystem::path run);
   ~RunFolder();

@@ -67,7 +67,7 @@ void RunRecord::expect_room(bool starts_over) const {
         there.string(),
         aside.string()));
   }
-  RunFolder::expect_room(loaded_);
+  RunFolder::expect_room(loaded_, starts_over);
 }
 
 void RunRecord::begin(const DataCounts& data, const ModelReport& model, bool repeatable) {
@@ -79,7 +79,7 @@ void RunRecord::begin(const DataCounts& data, const ModelReport& model, bool rep
 
 void RunRecord::make_folder(const TrainFrom& from) {
   if (!folder_) {
-    folder_.emplace(loaded_);
+    folder_.emplace(loaded_, from.starts_over);
     given_plans_ = keep_plans(from, folder_->path());
   }
   summary_.folder = folder_->path();
