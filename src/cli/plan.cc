@@ -13,6 +13,7 @@
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/printable.h"
 #include "src/plan/plan/explain.h"
 
 namespace paradyse::cli {
@@ -250,10 +251,10 @@ int run_plan_check(const PlanCheckOptions& options, const Common& common) {
     }
     print_json(json);
   } else if (found.empty()) {
-    fmt::print("{} {}\n{}\n", verdict("ok", true), hash(plan), summary(plan));
+    fmt::print("{} {}\n{}\n", verdict("ok", true), hash(plan), printable(summary(plan)));
     print_memory(held, devices, dtype);
     if (!note.empty()) {
-      fmt::print("note: {}\n", note);
+      fmt::print("note: {}\n", printable(note));
     }
     if (!knows_memory) {
       fmt::print(
@@ -263,11 +264,12 @@ int run_plan_check(const PlanCheckOptions& options, const Common& common) {
     }
     for (const ExplainedProgram& one : programs) {
       const PlanMicroBatch& micro_batch = plan.micro_batches[one.micro_batch];
-      fmt::print("\n{}\n{}", where(micro_batch.groups[one.group], one), one.text);
+      fmt::print(
+          "\n{}\n{}", printable(where(micro_batch.groups[one.group], one)), printable(one.text));
     }
   } else {
     for (const std::string& problem : found) {
-      fmt::print("{}: {}\n", options.file, problem);
+      fmt::print("{}: {}\n", printable(options.file), printable(problem));
     }
     fmt::print("{} found\n", counted(std::ssize(found), "problem"));
   }

@@ -62,10 +62,10 @@ void print(const SwitchingCorpus& corpus, const Common& common) {
   const std::string best = best_static(corpus);
   fmt::print(
       "{}, {}{}{}\n",
-      corpus.name,
-      corpus.order,
+      printable(corpus.name),
+      printable(corpus.order),
       corpus.packed ? ", packed" : "",
-      best.empty() ? "" : "; best static run: " + best);
+      best.empty() ? "" : "; best static run: " + printable(best));
   std::vector<std::vector<std::string>> rows = {
       {"run",
        "fit",
@@ -76,7 +76,7 @@ void print(const SwitchingCorpus& corpus, const Common& common) {
        "over the fastest of each step"}};
   for (const SwitchingSummary& summary : summaries(corpus)) {
     rows.push_back(
-        {summary.run,
+        {printable(summary.run),
          std::to_string(summary.steps_that_fit) + " of " + std::to_string(summary.steps),
          number(summary.seconds),
          number(summary.seconds_on_common),
@@ -142,7 +142,7 @@ int report_run(
     if (!its) {
       throw std::invalid_argument(fmt::format("--step {}: its plan file is missing", step.step));
     }
-    plan = step_text(run, step, *its);
+    plan = printable(step_text(run, step, *its));
   }
   write_page(page_data(run, chosen, beside), out);
   const RunTotals all = totals(run);

@@ -161,6 +161,14 @@ class InputsTest(StrangersTest):
         said = self.run_program(
             "simulate", "--model", model, "--length", 512, "--cluster", self.write("c.toml", cluster))
         self.assertNotIn("\x1b", said.stdout + said.stderr)
+        plan = json.loads(json.dumps(uniform_plan("llama", [3, 2], 3, 2)).replace('"all"', json.dumps("all" + odd)))
+        for edit in (lambda p: None, lambda p: p.update(lengths=[3, 2, 1]), lambda p: p["micro_batches"].clear()):
+            edit(plan)
+            path = self.write("plan.json", json.dumps(plan))
+            said = self.run_program("plan", "check", path, "--model", model, "--explain", code=None)
+            self.assertIn(said.returncode, (OK, FAILED, USAGE), said.stderr)
+            self.assertNotIn("\x1b", said.stdout + said.stderr)
+            self.assertNotIn("\x07", said.stdout + said.stderr)
 
 
 class OutputsTest(StrangersTest):
