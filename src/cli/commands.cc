@@ -165,17 +165,17 @@ Accepts writable_file(bool makes_folders) {
   };
 }
 
-Accepts replaceable_file(const std::string& what, const std::string& mark) {
+Accepts replaceable_file(const std::string& what, const std::string& mark, std::size_t at) {
   return [=](std::string& file) -> std::string {
     if (const std::string why = writable_file()(file); !why.empty() || !writes()) {
       return why;
     }
-    const std::string why = why_not_ours(file, what, mark);
+    const std::string why = why_not_ours(file, what, mark, at);
     return why.empty() ? why : file + ": " + why + "; give another file, or move that one away";
   };
 }
 
-Accepts plan_to_write() { return replaceable_file("a plan", "\"paradyse-plan\""); }
+Accepts plan_to_write() { return replaceable_file("a plan", R"({"format":"paradyse-plan",)"); }
 
 void expect_writable(const std::string& option, const std::string& file, bool makes_folders) {
   const std::string why = writes() ? why_not_writable(file, makes_folders) : "";

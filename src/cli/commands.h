@@ -89,8 +89,8 @@ Accepts seconds();  // more than 0, at most 1000000
 // A file that the command is to write: one that cannot be is refused before anything is read.  Of
 // several processes that of rank 0 writes, and alone is asked.
 Accepts writable_file(bool makes_folders = false);
-// And which replaces none but such a one as it writes: that has `mark` near its beginning.
-Accepts replaceable_file(const std::string& what, const std::string& mark);
+// And which replaces none but such a one as it writes: that begins with `mark`, behind `at` bytes.
+Accepts replaceable_file(const std::string& what, const std::string& mark, std::size_t at = 0);
 Accepts plan_to_write();  // such a file for a plan
 // As writable_file() for one that the command names itself.  Throws std::invalid_argument.
 void expect_writable(

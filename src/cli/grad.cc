@@ -618,7 +618,10 @@ void add_grad(CLI::App& app, Common& common) {
           "--out",
           options->out,
           "Gradients file (safetensors). Only one of an earlier run is replaced, at the end")
-      ->check(replaceable_file("gradients", kContents))
+      ->check(replaceable_file(
+          "gradients",
+          fmt::format(R"({{"__metadata__":{{"contents":"{}")", kContents),
+          /*at=*/8))  // the length of its header
       ->required();
   add_backend_options(*command, options->backend);
   add_device_option(*command, options->backend);

@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -366,8 +370,24 @@ int print_all(
   return kOk;
 }
 
+// One would be lost.
+void expect_two_files(const SimulateOptions& options) {
+  const auto place = [](const std::string& file) {
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(file, error);
+    return error ? std::filesystem::path(file) : whole;
+  };
+  if (!options.trace.empty() && !options.save_plan.empty() &&
+      place(options.trace) == place(options.save_plan)) {
+    throw std::invalid_argument(
+        "simulate: --trace and --save-plan name the same file, " + options.trace +
+        ": give them different ones");
+  }
+}
+
 int simulate_on(
     Cluster cluster, Model model, const SimulateOptions& options, const Common& common) {
+  expect_two_files(options);
   if (!options.memory.empty()) {
     set_memory(options.memory, cluster);
   }
@@ -601,7 +621,7 @@ void add_simulate(CLI::App& app, Common& common) {
           "--trace",
           options->trace,
           "Write a Perfetto trace (operations and memory over time) to this file")
-      ->check(replaceable_file("a trace", "\"traceEvents\""));
+      ->check(replaceable_file("a trace", SimulationTrace::kMark));
   command->add_option(
       "--trace-limit", options->trace_limit, "Size limit of the trace file; 0: no limit");
   command

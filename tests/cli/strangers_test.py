@@ -188,7 +188,11 @@ class OutputsTest(StrangersTest):
 
     def test_a_users_file_stays(self):
         notes = self.folder / "notes"
-        for content in (b"my notes\n", b'{"traceEvents-not": 1}', bytes(range(256))):
+        for content in (
+                b"my notes\n", b'{"traceEvents-not": 1}', bytes(range(256)),
+                b'{"traceEvents": [], "displayTimeUnit": "ms"}', b'{"displayTimeUnit":"ms","traceEvents":[\n]}\n',
+                b'My notes: "format": "paradyse-plan" is the mark, and "gradients of paradyse"\n',
+                b'{"mine": {"format": "paradyse-plan"}}'):
             for command in self.commands(notes):
                 notes.write_bytes(content)
                 before = sorted(self.folder.iterdir())
@@ -196,6 +200,18 @@ class OutputsTest(StrangersTest):
                     self.expect_refused(*command, words=["is not replaced"])
                     self.assertEqual(notes.read_bytes(), content)
                     self.assertEqual(sorted(self.folder.iterdir()), before)
+
+    def test_two_files_of_one_name(self):
+        simulated = ("simulate", "--model", self.model, "--length", 64, "--cluster", CLUSTER)
+        out = self.folder / "out"
+        self.expect_refused(
+            *simulated, "--trace", out, "--save-plan", f"{self.folder}/./out", words=["name the same file"])
+        self.assertFalse(out.exists())
+        self.run_program(*simulated, "--trace", out, "--save-plan", self.folder / "plan")
+        for _ in range(2):  # ours, also with other blanks
+            plan = json.loads((self.folder / "plan").read_text())
+            self.run_program(*simulated, "--trace", out, "--save-plan", self.folder / "plan")
+            (self.folder / "plan").write_text(json.dumps(plan, indent=4))
 
     def test_partial_files_of_a_user_stay(self):
         for command in self.commands(self.folder / "out"):

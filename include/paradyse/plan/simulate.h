@@ -186,6 +186,9 @@ std::vector<double> proportional_shares(
 // `most_ranks`, with a track for each lane and a counter for memory.
 class SimulationTrace {
  public:
+  // By which a file of one is known again: it begins so.
+  static constexpr const char* kMark = R"({"otherData":{"made_by":"paradyse-simulate"},)";
+
   // Ends before the first event that would make it larger than `most_bytes`.
   explicit SimulationTrace(int most_ranks = 16, std::size_t most_bytes = 5000000)
       : most_ranks_(most_ranks), most_bytes_(most_bytes) {}

@@ -173,7 +173,19 @@ std::string why_not_writable(const fs::path& file, bool makes_folders) {
   return why_no_file_in(file.parent_path(), makes_folders);
 }
 
-std::string why_not_ours(const fs::path& file, const std::string& what, std::string_view mark) {
+namespace {
+
+std::string without_blanks(std::string_view text) {
+  std::string all(text);
+  std::erase_if(
+      all, [](char one) { return one == ' ' || one == '\n' || one == '\r' || one == '\t'; });
+  return all;
+}
+
+}  // namespace
+
+std::string why_not_ours(
+    const fs::path& file, const std::string& what, std::string_view mark, std::size_t at) {
   constexpr std::size_t kHead = 200;
   std::error_code error;
   if (!fs::is_regular_file(file, error)) {
@@ -183,7 +195,8 @@ std::string why_not_ours(const fs::path& file, const std::string& what, std::str
     return "exists and cannot be read, so it is not replaced: " + why;
   }
   const std::string head = beginning_of(file, kHead);
-  return head.empty() || head.find(mark) != std::string::npos
+  return head.empty() || (head.size() > at && without_blanks(std::string_view(head).substr(at))
+                                                  .starts_with(without_blanks(mark)))
              ? ""
              : "exists and is not " + what + " of paradyse, so it is not replaced";
 }

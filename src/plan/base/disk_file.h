@@ -39,10 +39,14 @@ void sync_path(const std::filesystem::path& path);
 std::string why_not_writable(const std::filesystem::path& file, bool makes_folders = false);
 // The same of files in a folder.
 std::string why_no_file_in(const std::filesystem::path& folder, bool makes_folders = false);
-// Why a regular file, if there is one, must stay: it has not `mark` near its beginning, as what we
-// would write there has, and is not empty; "": it may be replaced.  `what`: "a plan".
+// Why a regular file, if there is one, must stay: it does not begin with `mark`, as what we would
+// write there does, and is not empty; "": it may be replaced.  Blanks and ends of lines do not
+// count.  `what`: "a plan"; `at`: bytes before the mark, which are no text.
 std::string why_not_ours(
-    const std::filesystem::path& file, const std::string& what, std::string_view mark);
+    const std::filesystem::path& file,
+    const std::string& what,
+    std::string_view mark,
+    std::size_t at = 0);
 
 // Why `file` cannot be read, by a reader that may look at it more than once: "it is a folder", "it
 // is a pipe; ..."; "": it can be.

@@ -12,7 +12,8 @@ extern const char* const kPageTemplate;  // by cmake/Page.cmake
 
 namespace {
 
-constexpr std::string_view kMark = "<!-- paradyse-report ";  // by which we know our pages again
+// By which we know our pages again.
+constexpr std::string_view kMark = "<!DOCTYPE html><html lang=\"en\"><head><!-- paradyse-report ";
 constexpr std::string_view kData = "/*@data@*/";
 
 }  // namespace

@@ -65,7 +65,7 @@ SimulationObserver SimulationTrace::observer() {
 }
 
 void SimulationTrace::add(const std::string& event) {
-  constexpr std::size_t kAround = 100;  // what json() adds, and a comma
+  constexpr std::size_t kAround = 120;  // what json() adds, and a comma
   cut_ = cut_ || events_.size() + event.size() + kAround > most_bytes_;
   if (!cut_) {
     events_ += (events_.empty() ? "" : ",\n") + event;
@@ -73,7 +73,8 @@ void SimulationTrace::add(const std::string& event) {
 }
 
 std::string SimulationTrace::json() const {
-  return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" + events_ + "\n]}\n";
+  return std::string(kMark) + R"("displayTimeUnit":"ms","traceEvents":[)" + "\n" + events_ +
+         "\n]}\n";
 }
 
 }  // namespace paradyse
