@@ -355,6 +355,30 @@ class BadStepTest(DurableTest):
         self.assertEqual([line["loss"] for line in self.lines(cut)],
                          [line["loss"] for line in self.lines(back)])
 
+    # The weights are as they were: nothing has to be gone back to.
+    def test_a_bad_step_before_the_first_checkpoint(self):
+        for settings in (["checkpoint.every=0"], ["checkpoint.every=0", "checkpoint.keep=0"]):
+            back, done = self.odd("rollback", "train.loss_spike=1.3", *settings)
+            self.assertEqual(done.returncode, OK, done.stderr)
+            self.assertIn("no checkpoint to go back to", done.stderr)
+            self.assertIn("so the step is skipped", done.stderr)
+            skipped, done = self.odd("skip", "train.loss_spike=1.3", *settings)
+            self.assertEqual(done.returncode, OK, done.stderr)
+            self.assertEqual([line["loss"] for line in self.lines(back)], [line["loss"] for line in self.lines(skipped)])
+
+    def test_where_the_weights_are(self):
+        for name, settings, words in (
+                ("model", ["checkpoint.keep=0"], "the weights before the step are in model/"),
+                ("both", [], "are in model/ and the checkpoint of step "),
+                ("checkpoint", ["output.model=false"], "the weights before the step are in the checkpoint of step "),
+                ("none", ["output.model=false", "checkpoint.keep=0"], "the weights before the step are lost")):
+            done = self.run_program(
+                "train", "-c", self.config, "--set", f"output.name={name}", "--set", "optimizer.lr=1e30",
+                "--set", "optimizer.max_grad_norm=0", *(word for one in settings for word in ("--set", one)),
+                code=FAILED)
+            self.assertIn(words, done.stderr)
+            self.assertEqual((self.folder / "runs" / name / "model").exists(), "model/" in words)
+
     def test_numbers_that_are_none(self):
         for policy in ("skip", "rollback"):
             done = self.run_program(

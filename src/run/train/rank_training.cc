@@ -256,16 +256,20 @@ class RankTraining {
         "bad step",
         session_.world());
     const bool enough = ++bad_in_a_row_ >= kMostBadInARow;
-    if (policy == "skip" && !enough) {
-      if (first_) {
-        run_.record.note(what + "; the step is skipped (train.on_bad_step)");
-        run_.record.add(*std::move(bad.report));
-      }
-      return step + 1;
-    }
     std::optional<Resumed> before;
     if (policy == "rollback" && !enough) {
       before = checkpoints_.newest();
+    }
+    if (policy != "stop" && !enough && !before) {  // the weights are as they were
+      if (first_) {
+        run_.record.note(
+            what + (policy == "skip"
+                        ? "; the step is skipped (train.on_bad_step)"
+                        : "; there is no checkpoint to go back to (train.on_bad_step = rollback), "
+                          "so the step is skipped"));
+        run_.record.add(*std::move(bad.report));
+      }
+      return step + 1;
     }
     if (before) {
       if (first_) {
@@ -284,10 +288,25 @@ class RankTraining {
         "{}. {}A lower optimizer.lr, a longer warm-up or clipping (optimizer.max_grad_norm) may "
         "help, or train.on_bad_step = skip or rollback; the weights before the step {}",
         what,
-        enough                 ? fmt::format("That was bad step {} in a row. ", bad_in_a_row_)
-        : policy == "rollback" ? "There is no checkpoint to go back to. "
-                               : "",
-        not_saved.empty() ? "are in model/" : "could not be saved in model/: " + not_saved));
+        enough ? fmt::format("That was bad step {} in a row. ", bad_in_a_row_) : "",
+        where_weights_are(step, not_saved)));
+  }
+
+  // Those before step `step`, as the end of a sentence.
+  [[nodiscard]] std::string where_weights_are(
+      std::int64_t step, const std::string& not_saved) const {
+    const bool model = run_.config().output.model && not_saved.empty();
+    const bool checkpoint = checkpoints_.has(step);
+    if (model || checkpoint) {
+      return fmt::format(
+                 "are in {}{}{}",
+                 model ? "model/" : "",
+                 model && checkpoint ? " and " : "",
+                 checkpoint ? fmt::format("the checkpoint of step {}", step) : "") +
+             (not_saved.empty() ? "" : "; they could not be saved in model/: " + not_saved);
+    }
+    return not_saved.empty() ? "are lost (output.model = false, and no checkpoint has them)"
+                             : "could not be saved in model/: " + not_saved;
   }
 
   // From the checkpoint on without step `bad`; gives the step that comes next.

@@ -243,13 +243,14 @@ void RunCheckpoints::failed(std::int64_t step, const std::string& why, IfNotWrit
     return;
   }
   throw std::runtime_error(fmt::format(
-      "{}. {}Repair the folder or free disk space, then run paradyse train --resume {} "
-      "(checkpoint.keep = 0 turns checkpoints off)",
+      "{}. {}Repair the folder or free disk space, then {} (checkpoint.keep = 0 turns checkpoints "
+      "off)",
       what,
       then == IfNotWritten::end ? ""
       : any ? fmt::format("The run ends: that was failure {} of checkpoint.failures. ", failures_)
             : "The run ends: nothing would be left of it. ",
-      folder_.parent_path().string()));
+      any ? "run paradyse train --resume " + folder_.parent_path().string()
+          : "start the run again: without a checkpoint it cannot be resumed"));
 }
 
 }  // namespace paradyse

@@ -64,6 +64,8 @@ class RunCheckpoints {
       std::function<void()> before,
       const AdamW& optimizer,
       IfNotWritten then = IfNotWritten::go_on);
+  // Whether that of `step` is in place.
+  [[nodiscard]] bool has(std::int64_t step) const { return step == last_; }
   // From here on none is removed for a newer one.
   void keep_all() { keep_all_ = true; }
 
