@@ -289,6 +289,21 @@ TEST_F(RunConfigTest, WrongTypesAndRangesAreRefusedWithWhatIsAccepted) {
   EXPECT_THAT(refusal("[train]\nsteps = 0\n"), HasSubstr("nothing would be trained"));
   EXPECT_THAT(refusal("[model]\nseed = -1\n"), HasSubstr("from 0"));
   EXPECT_THAT(refusal("[parallel]\nranks = 0\n"), HasSubstr("from 1 to 1024"));
+  for (const std::string setting :
+       {"train.steps=1000000000000000",
+        "train.epochs=4611686018427387904",
+        "train.tokens_per_step=9223372036854775807",
+        "lora.r=9223372036854775807"}) {
+    EXPECT_THAT(
+        refusal("", {setting}),
+        AllOf(HasSubstr(setting.substr(0, setting.find('='))), HasSubstr("a whole number from")));
+  }
+  for (const std::string key : {"output.name", "data.path", "model.path", "costs.file"}) {
+    EXPECT_THAT(
+        refusal("", {key + R"(="a\u0000b")"}),
+        AllOf(HasSubstr(key + " has a NUL byte"), HasSubstr("leave it out")));
+  }
+  EXPECT_THAT(refusal("[data]\npath = [\"a\", \"b\\u0000\"]\n"), HasSubstr("data.path has a NUL"));
   EXPECT_THAT(refusal("[optimizer]\nbeta1 = 1.0\n"), HasSubstr("from 0 and below 1"));
   EXPECT_THAT(refusal("[optimizer]\nlr = nan\n"), HasSubstr("optimizer.lr"));
   EXPECT_THAT(refusal("[optimizer]\nlr = inf\n"), HasSubstr("optimizer.lr"));

@@ -18,6 +18,11 @@ namespace paradyse {
 namespace {
 
 constexpr std::int64_t kMostRanks = 1024;  // each is a thread with its own memory
+// More would be a slip of the pen: which documents each step has is in memory from the start.
+constexpr double kMostSteps = 1e8;
+constexpr double kMostEpochs = 1e6;
+constexpr double kMostTokens = 1e9;  // of a step
+constexpr double kMostLoraRank = 1e6;
 
 std::vector<std::string> with_auto(std::vector<std::string> names) {
   names.insert(names.begin(), "auto");
@@ -112,7 +117,7 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Rank of LoRA adapters. The model's weights are frozen, and adapters are trained. "
                "0: no adapters, or those of lora.path.",
        .value = &c.lora.r,
-       .range = from_zero,
+       .range = {.low = 0, .high = kMostLoraRank},
        .known_by = KnownBy::documents},
       {.key = "lora.alpha",
        .help = "LoRA scaling: an adapter's product is multiplied by alpha / r.",
@@ -342,13 +347,13 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "train.steps",
        .help = "Number of optimizer steps. 0: train.epochs says how many.",
        .value = &c.train.steps,
-       .range = from_zero},
+       .range = {.low = 0, .high = kMostSteps}},
       {.key = "train.epochs",
        .help =
            "Number of epochs, instead of train.steps: an epoch draws as many documents as there "
            "are. The last step may have fewer tokens. 0: train.steps counts.",
        .value = &c.train.epochs,
-       .range = from_zero},
+       .range = {.low = 0, .high = kMostEpochs}},
       {.key = "train.eval_every",
        .help = "Measure the held-out loss every N steps. 0: only at the end.",
        .value = &c.train.eval_every,
@@ -356,7 +361,7 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "train.tokens_per_step",
        .help = "Documents are added to a step until it has this many tokens.",
        .value = &c.train.tokens_per_step,
-       .range = from_one},
+       .range = {.low = 1, .high = kMostTokens}},
       {.key = "train.dtype",
        .help = "Data type of activations and gathered weights. With bfloat16 and float16, master "
                "weights are float32.",

@@ -51,8 +51,17 @@ class Reader {
         accepted_text(field_));
   }
 
+  // Nothing on this machine has a name with one, and what is told would end there.
+  void expect_no_nul(const std::string& text) const {
+    if (text.find('\0') != std::string::npos) {
+      throw std::invalid_argument(
+          where_ + ": " + field_.key + " has a NUL byte (\\u0000); leave it out");
+    }
+  }
+
   void put(std::string& into) const {
     if (const auto* string = node_.as_string()) {
+      expect_no_nul(string->get());
       into = current_name(string->get(), field_.renamed);
     } else if ((field_.amount || field_.id) && node_.is_integer()) {
       into = std::to_string(node_.as_integer()->get());
@@ -73,6 +82,7 @@ class Reader {
   void put(std::vector<std::string>& into) const {
     into.clear();
     if (const auto* string = node_.as_string()) {
+      expect_no_nul(string->get());
       if (!string->get().empty()) {
         into.push_back(string->get());
       }
@@ -87,6 +97,7 @@ class Reader {
       if (string == nullptr || string->get().empty()) {
         refuse();
       }
+      expect_no_nul(string->get());
       into.push_back(string->get());
     }
   }
