@@ -15,6 +15,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -190,6 +191,15 @@ int mkdir(const char* path, mode_t mode) {
 int unlink(const char* path) {
   return is_below(path) && next("unlink") != Fault::none ? failed()
                                                          : real<int(const char*)>("unlink")(path);
+}
+
+// As a file system without locks has it, where PARADYSE_FAULT_LOCKS says so.
+int flock(int descriptor, int operation) {
+  if (*variable("PARADYSE_FAULT_LOCKS") != '\0' && is_below(descriptor)) {
+    errno = ENOLCK;
+    return -1;
+  }
+  return real<int(int, int)>("flock")(descriptor, operation);
 }
 
 int remove(const char* path) {

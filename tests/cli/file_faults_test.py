@@ -64,6 +64,13 @@ class FileCallsTest(FaultTest):
         return self.program_with_faults.run(command, 120, {
             **os.environ, "PARADYSE_FAULT_FOLDER": str(self.folder / "runs"), **variables})
 
+    def test_a_folder_that_cannot_be_locked(self):
+        said = self.train("unlocked", PARADYSE_FAULT_LOCKS="none")
+        self.assertEqual(said.returncode, OK, said.stderr)
+        self.assertRegex(said.stderr, "runs/unlocked cannot be locked .No locks available.: take care")
+        said = self.train("locked")
+        self.assertNotIn("cannot be locked", said.stderr)
+
     def test_each_call_that_changes_a_file(self):
         log = self.folder / "calls"
         done = self.train("straight", PARADYSE_FAULT_LOG=str(log))

@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -245,10 +246,22 @@ RunFolder::~RunFolder() {
 // Until this program ends, however it does.
 void RunFolder::lock() {
   lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (lock_ < 0) {
+    throw std::runtime_error(
+        path_.string() + ": cannot be opened: " + std::generic_category().message(errno));
+  }
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) {
+    return;
+  }
+  if (errno == EWOULDBLOCK) {
     throw std::runtime_error(
         path_.string() + ": another program is training in this folder; wait for it, or end it");
   }
+  not_locked_ = fmt::format(
+      "{} cannot be locked ({}): take care that no other program trains in this folder at the same "
+      "time, since nothing would stop it",
+      path_.string(),
+      std::generic_category().message(errno));
 }
 
 RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& config) {

@@ -52,6 +52,8 @@ class RunFolder {
   Rewound rewind(std::int64_t step, const LoadedConfig& config);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  // Why nothing keeps another program from training in this folder, too; "": a lock does.
+  [[nodiscard]] const std::string& not_locked() const { return not_locked_; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   // What the disk refuses of plans, metrics and events waits and is tried again (unwritten.h).
   void write_plan(const Plan& plan, std::int64_t step);
@@ -80,6 +82,7 @@ class RunFolder {
   Unwritten unwritten_;
   std::optional<EventFile> events_;  // where they are wanted
   int lock_ = -1;
+  std::string not_locked_;
 };
 
 }  // namespace paradyse

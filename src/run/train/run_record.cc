@@ -48,6 +48,7 @@ void RunRecord::reopen(const std::filesystem::path& run) {
       throw std::invalid_argument("--resume: " + why);
     }
     folder_.emplace(run);
+    note_unlocked();
   }
 }
 
@@ -80,6 +81,7 @@ void RunRecord::begin(const DataCounts& data, const ModelReport& model, bool rep
 void RunRecord::make_folder(const TrainFrom& from) {
   if (!folder_) {
     folder_.emplace(loaded_, from.starts_over);
+    note_unlocked();
     given_plans_ = keep_plans(from, folder_->path());
   }
   summary_.folder = folder_->path();
@@ -234,6 +236,12 @@ void RunRecord::compare(DocumentPlanner& known) {
     }
   } catch (const std::exception& error) {  // of plans made by hand, or not there any more
     note(fmt::format("plans are not compared with the best static run: {}", error.what()));
+  }
+}
+
+void RunRecord::note_unlocked() const {
+  if (!folder_->not_locked().empty()) {
+    note(folder_->not_locked());
   }
 }
 

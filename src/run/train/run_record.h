@@ -78,6 +78,7 @@ class RunRecord {
   void count(const StepReport& report);
   RunFolder::Rewound go_back(const CheckpointState& state);
   void tell_unwritten();
+  void note_unlocked() const;
 
   const LoadedConfig& loaded_;
   const TrainHooks& hooks_;
