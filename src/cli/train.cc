@@ -274,6 +274,15 @@ std::vector<Given> given_by(const LoadedConfig& config, const RunOptions& option
   return given;
 }
 
+// Of a variable that is not set: without the option a new run would begin.
+Accepts not_empty() {
+  return [](const std::string& text) {
+    return text.empty() ? "is empty: is the variable that it comes from set? Give a name, or leave "
+                          "the option out"
+                        : "";
+  };
+}
+
 int run_train(const RunOptions& options, const Common& common) {
   catch_save_wishes();
   outlive_readers();
@@ -306,6 +315,7 @@ void add_train(CLI::App& app, Common& common) {
           options->resume,
           "Continue the run in this folder from its newest checkpoint, with its configuration; "
           "--set may change train.steps, optimizer, checkpoint, memory and strategies")
+      ->check(not_empty())
       ->option_text("RUN");
   command
       ->add_option(
@@ -320,18 +330,21 @@ void add_train(CLI::App& app, Common& common) {
           options->auto_resume,
           "Name of the run (output.name). If it has a checkpoint it is resumed, otherwise it is "
           "started: the same command for every start of a job")
+      ->check(not_empty())
       ->option_text("NAME");
   command
       ->add_option(
           "--replay",
           options->replay,
           "Start a new run with the configuration and the plans of the run in this folder")
+      ->check(not_empty())
       ->option_text("RUN");
   command
       ->add_option(
           "--plan",
           options->plan,
           "Use this plan file for every step; each step draws documents of its lengths")
+      ->check(not_empty())
       ->option_text("FILE");
   command
       ->add_option(

@@ -606,6 +606,26 @@ class RestartTest(DurableTest):
         self.assertIn("after step 8 of 8", self.run_program(*auto).stderr)
 
     # As a run leaves it that is killed before its first file, or somebody who made it beforehand.
+    def test_an_unset_variable_is_no_name(self):
+        for option in ("--auto-resume", "--resume", "--replay", "--plan"):
+            error = self.error_of("train", "-c", self.config, option, "")
+            self.assertIn(option, error)
+            self.assertIn("is empty", error)
+        self.assertFalse((self.folder / "runs").exists())
+
+    # A user's folder has a number as its name, too.
+    def test_what_is_no_checkpoint_stays(self):
+        run = self.cut(self.straight("straight"), 4, "cut")
+        for name in ("1", "7", "000002"):
+            (run / "checkpoints" / name).mkdir()
+            (run / "checkpoints" / name / "thesis.txt").write_text("mine")
+        self.resume(run, "--set", "checkpoint.keep=1")
+        left = sorted(file.name for file in (run / "checkpoints").iterdir())
+        self.assertEqual(len(list(run.rglob("thesis.txt"))), 3)
+        self.assertIn("000002", left)
+        self.assertNotIn("000004", left)  # a checkpoint, and an old one
+        self.assertIn("000008", left)
+
     def test_auto_resume_takes_an_empty_folder(self):
         runs = self.folder / "runs"
         mine = runs / "mine"
