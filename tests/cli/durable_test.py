@@ -759,6 +759,13 @@ class ExportTest(DurableTest):
                 ([run, out], "not an empty folder"), ([self.texts, early / "x"], "neither a checkpoint"),
                 ([run / "checkpoints" / "000004", self.config], "not an empty folder")):
             self.assertIn(words, self.error_of("export", *arguments))
+        shutil.copytree(run / "checkpoints" / "000004", self.folder / "a_copy")
+        self.run_program("export", self.folder / "a_copy", self.folder / "of_copy")
+        self.assertEqual((self.folder / "of_copy" / "model.safetensors").read_bytes(),
+                         (early / "model.safetensors").read_bytes())
+        (self.folder / "a_copy").rename(self.folder / "000009")
+        error = self.error_of("export", self.folder / "000009", early / "x")
+        self.assertIn("is the state of step 4, in a folder that is named for step 9", error)
         file = run / "checkpoints" / "000004" / "rank-00000.safetensors"
         file.write_bytes(file.read_bytes()[:-1])
         self.assertIn("is damaged", self.error_of("export", run / "checkpoints" / "000004", early / "x"))

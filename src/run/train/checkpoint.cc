@@ -37,6 +37,15 @@ std::optional<std::int64_t> step_named(const std::string& name) {
   return digits ? std::optional(std::stoll(name)) : std::nullopt;
 }
 
+// What nobody but a run makes in `checkpoints`: of its name, and with a state.
+bool is_ours(const fs::path& checkpoint) {
+  const std::string name = checkpoint.filename().string();
+  const std::optional<std::int64_t> step = step_named(name);
+  std::error_code error;
+  return step && name == fmt::format("{:06}", *step) &&
+         fs::is_regular_file(checkpoint / kState, error);
+}
+
 // Under another name first: what is left when this is cut short is taken for nothing.
 void remove_checkpoint(const fs::path& checkpoint) {
   fs::path removed = checkpoint;
@@ -94,8 +103,15 @@ CheckpointState open_checkpoint(const fs::path& checkpoint) {
     damaged(file, "is not there");
   }
   CheckpointState state = checkpoint_state(file_text(file), file.string());
-  if (state.step != step_of(checkpoint)) {
-    damaged(file, fmt::format("is the state of step {}", state.step));
+  // Of another name it is a copy that somebody made, for export.
+  const std::optional<std::int64_t> named = step_named(checkpoint.filename().string());
+  if (named && *named != state.step) {
+    damaged(
+        file,
+        fmt::format(
+            "is the state of step {}, in a folder that is named for step {}: was it renamed?",
+            state.step,
+            *named));
   }
   // Else a state would say of which files a checkpoint is: of too few, or of somebody else's.
   if (std::cmp_not_equal(state.files.size(), state.weight_domain)) {
@@ -209,7 +225,7 @@ void CheckpointSave::place() {
   }
   write_durably(partial_ / kState, to_json(state_));
   const fs::path folder = checkpoints_ / fmt::format("{:06}", state_.step);
-  if (fs::exists(folder)) {  // of this step, too, and its folder could not be synced
+  if (is_ours(folder)) {  // of this step, too, and its folder could not be synced
     remove_checkpoint(folder);
   }
   fs::rename(partial_, folder);
@@ -253,6 +269,7 @@ std::string write_checkpoint(
 
 void prune_checkpoints(const fs::path& checkpoints, std::int64_t keep, std::int64_t keep_every) {
   std::vector<fs::path> all = checkpoints_in(checkpoints);
+  std::erase_if(all, [](const fs::path& checkpoint) { return !is_ours(checkpoint); });
   std::vector<fs::path> old;
   if (std::cmp_greater(all.size(), keep)) {
     old.assign(all.begin() + keep, all.end());
