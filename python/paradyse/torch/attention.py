@@ -24,53 +24,146 @@ _MASK = "an attention mask (documents are attended to apart, and there is no pad
 _REFUSED = {"attention_mask": _MASK, "sliding_window": "a sliding window", "softcap": "a soft cap of scores",
             "s_aux": "attention sinks", "sinks": "attention sinks", "position_bias": "a bias of positions",
             "head_mask": "a mask of heads"}
+_PARTIAL = {"sliding_window": "a sliding window", "attention_chunk_size": "attention in chunks"}  # of configurations
+_FULL = {"full_attention", "attention", "dense", "sparse", "moe"}  # types of layers, also of what is no attention
+_HOOKED = "_paradyse_hooked"
+PROBED = 64  # tokens of a document
 
 
 def attach(model: torch.nn.Module) -> None:
     """Lets a Hugging Face model play plans: its attention then expects the `paradyse=` of mb.inputs.
 
-    All ranks call it, before or after DDP or fully_shard.  A forward of two short documents counts the calls,
-    one a layer, and is compared with the second one alone.  Raises ValueError, naming model and cause, where
-    documents would mix, or attention has windows, soft caps, sinks or dropout.
+    All ranks call it, before or after DDP or fully_shard.  Forwards of short documents count the calls, one a
+    layer, and are compared: a document after another with it alone, and that with the model as it came.
+    Raises ValueError, naming model and cause, where documents would mix, where the model is no causal language
+    model, or where attention has windows, chunks, soft caps, sinks or dropout, or rotations that depend on
+    the longest document.
     """
     hugging: Any = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
-    config, kind, trained = hugging.config.get_text_config(), type(hugging).__name__, model.training
+    kind = type(hugging).__name__
+    if not hasattr(getattr(hugging, "config", None), "get_text_config"):
+        raise ValueError(f"{kind} is not supported: it has no configuration of a Hugging Face model")
+    config = hugging.config.get_text_config()
     if config._attn_implementation not in ("sdpa", NAME):
         raise ValueError(f"{kind} is not supported: its attention implementation is "
                          f"{config._attn_implementation!r}; if the model has it, load it with "
                          "attn_implementation='sdpa'")
-    if config._attn_implementation == "sdpa":
+    hook, trained = None, model.training
+    try:
+        expect_played(config, hugging)
+        hugging.set_attn_implementation("sdpa")
+        model.eval()
+        plain, begin = _own_logits(model, config)
         ALL_ATTENTION_FUNCTIONS.register(NAME, attend)
         hugging.set_attn_implementation(NAME)
-        hugging.register_forward_pre_hook(_expect_no_mask, with_kwargs=True)
-    try:
-        model.eval()
-        packed, alone = _logits(model, config, [5, 4]), _logits(model, config, [4])
-        apart = float((packed[-4:] - alone).norm() / alone.norm())
-        if not apart < (1e-3 if next(hugging.parameters()).itemsize > 2 else 5e-2):
+        if not getattr(hugging, _HOOKED, False):
+            hook = hugging.register_forward_pre_hook(_expect_no_mask, with_kwargs=True)
+        count = len(plain)
+        packed, alone = _logits(model, config, [5, count]), _logits(model, config, [count])
+        close = 1e-3 if next(hugging.parameters()).itemsize > 2 else 5e-2
+        if not (apart := _apart_by(packed[-count:], alone)) < close:
             raise ValueError(
                 f"the logits of a document change by {apart:.1e} when it is packed after another: "
                 "tokens interact outside attention, or the model does not use position_ids")
-        for name in ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob"):
-            if rate := getattr(config, name, 0):
-                raise ValueError(f"dropout {rate} of attention differs on each rank: set {name} to 0")
-    except (ValueError, TypeError) as error:
+        if not (apart := _apart_by(plain[:len(begin)], begin)) < close:
+            raise ValueError(f"the logits of tokens change by {apart:.1e} with those that come after them: "
+                             "plans are for causal language models")
+        if not (apart := _apart_by(alone, plain)) < close:
+            raise ValueError(
+                f"the logits of a document of {count} tokens differ by {apart:.1e} from the model's own without "
+                "position_ids: its attention is not causal over the whole document, or its positions are "
+                "not 0, 1, 2 and so on")
+        setattr(hugging, _HOOKED, True)
+    except BaseException as error:
         hugging.set_attn_implementation("sdpa")
-        raise ValueError(f"{kind} is not supported: {error}") from error
+        if hook is not None:
+            hook.remove()
+        if isinstance(error, (ValueError, TypeError)):
+            raise ValueError(f"{kind} is not supported: {error}") from error
+        raise
     finally:
         model.train(trained)
 
 
+def expect_played(config: Any, model: Any) -> None:
+    """Raises ValueError for what a configuration says that short documents may not show."""
+    for name in ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob"):
+        if rate := getattr(config, name, 0):
+            raise ValueError(f"dropout {rate} of attention differs on each rank: set {name} to 0")
+    for rope_type in _rope_types(config, model):
+        if "dynamic" in rope_type or "longrope" in rope_type:
+            raise ValueError(f"rope_type {rope_type!r}: its rotations depend on the longest document of a "
+                             "micro-batch, so that a document would be trained as its neighbors are long")
+    if getattr(config, "is_causal", True) is False:
+        raise ValueError("is_causal is False: each token sees those after it, but plans are for causal "
+                         "language models")
+    if getattr(config, "attn_temperature_tuning", False):
+        raise ValueError("attn_temperature_tuning counts positions over packed documents: set it to False")
+    types = [kind for kind in getattr(config, "layer_types", None) or ()]
+    if odd := sorted({str(kind) for kind in types} - _FULL):
+        raise ValueError(f"layer_types has {', '.join(odd)}: plans are for attention over the whole document "
+                         "(full_attention), in all layers")
+    if types:
+        return  # which say of each layer whether a window or chunk below is used
+    for name, what in _PARTIAL.items():
+        if (size := getattr(config, name, None)) and getattr(config, f"use_{name}", True):
+            raise ValueError(f"{what} ({name} {size}) is not supported by paradyse.torch")
+
+
+def _rope_types(config: Any, model: Any) -> set[str]:
+    """Of the configuration, and of what the model has made of one."""
+    said: list[Any] = [getattr(config, name, None) for name in ("rope_parameters", "rope_scaling")]
+    said += [getattr(module, "rope_type", None) for module in model.modules()]
+    found: set[str] = set()
+    while said:
+        one = said.pop()
+        if isinstance(one, str):
+            found.add(one)
+        elif isinstance(one, dict):
+            said += [one[name] for name in ("rope_type", "type") if isinstance(one.get(name), str)]
+            said += [value if isinstance(value, dict) else {"type": value} for key, value in one.items()
+                     if isinstance(value, dict) or str(key).endswith("attention")]  # of each type of layers
+    return found
+
+
+def _ids(model: Any, config: Any, count: int) -> torch.Tensor:
+    numbers = torch.arange(count, device=next(model.parameters()).device)
+    return (1 + numbers * numbers % 11) % config.vocab_size
+
+
+def _apart_by(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((found - wanted).norm() / wanted.norm())
+
+
+def _own_logits(model: Any, config: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """[tokens, vocabulary] of a document by the model as it came, and of the first half of it alone."""
+    most = getattr(config, "max_position_embeddings", None) or PROBED
+    ids = _ids(model, config, max(2, min(PROBED, most // 2)))
+    table = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
+    sizes = {config.vocab_size, getattr(table, "num_embeddings", config.vocab_size)}
+    with torch.no_grad():
+        found = [getattr(model(input_ids=part[None], use_cache=False), "logits", None)
+                 for part in (ids, ids[:len(ids) // 2])]
+    whole, begin = found
+    if whole is None or whole.ndim != 3 or whole.shape[1] != len(ids) or whole.shape[2] not in sizes:
+        shape = "no logits" if whole is None else f"logits {list(whole.shape)}"
+        raise ValueError(f"it gives {shape} for {len(ids)} tokens, but plans are for causal language models, "
+                         f"with logits [1, {len(ids)}, {config.vocab_size}]")
+    return whole[0].double(), begin[0].double()
+
+
 def _logits(model: Any, config: Any, lengths: list[int]) -> torch.Tensor:
-    """[tokens, vocabulary] of documents that end with the same one."""
+    """[tokens, vocabulary] of documents, of which the last is always the same."""
     device, exchange = next(model.parameters()).device, Exchange(lengths)
-    ids = torch.arange(1, 10, device=device)[-sum(lengths):] % config.vocab_size
+    ids = torch.cat([_ids(model, config, n) for n in lengths])
     positions = torch.cat([torch.arange(n, device=device) for n in lengths])
     with torch.no_grad():
         found = model(input_ids=ids[None], position_ids=positions[None], use_cache=False, paradyse=exchange)
     if exchange.calls != config.num_hidden_layers:
         raise ValueError(f"{exchange.calls} of its {config.num_hidden_layers} layers attend through "
                          "ALL_ATTENTION_FUNCTIONS; the others would mix documents")
+    if not exchange.causal:
+        raise ValueError("its attention is not causal: plans are for causal language models")
     logits: torch.Tensor = found.logits[0].double()
     return logits
 
@@ -100,6 +193,7 @@ def attend(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, valu
     paradyse.calls += 1
     causal = kwargs.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
+    paradyse.causal &= bool(causal)
     share = heads // key.shape[1]  # queries that read a key
     of_query = [piece(heads, rank, paradyse.ranks) for rank in range(paradyse.ranks)]
     of_key = [range(h.start // share, (h.stop - 1) // share + 1) if h else range(0) for h in of_query]

@@ -41,6 +41,7 @@ class Exchange:
     deadline: float = 600.0  # seconds
     device: torch.device | str = "cpu"
     calls: int = field(default=0, init=False)  # of attention
+    causal: bool = field(default=True, init=False)  # each of them
 
     def __post_init__(self) -> None:
         owners = torch.cat([torch.zeros(0, dtype=torch.long), *(  # [token of the documents] its rank

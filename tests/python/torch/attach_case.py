@@ -28,6 +28,27 @@ REFUSED = {
     "Llama": ({**GROUPED, "attention_dropout": 0.1}, "dropout 0.1"),
     "GPT2": ({"n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": 64}, "dropout 0.1"),
 }
+NO_DROPOUT = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 100.0, "short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+OTHERWISE = [  # what Transformers computes otherwise than plans do: model, configuration, its options, words
+    ("LlamaForCausalLM", "Llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 100.0}},
+     "rope_type 'dynamic'"),
+    ("Phi3ForCausalLM", "Phi3", {"pad_token_id": 0, "rope_parameters": LONGROPE,
+                                 "original_max_position_embeddings": 8}, "rope_type 'longrope'"),
+    ("Llama4ForCausalLM", "Llama4Text", {**EXPERTS, "intermediate_size_mlp": 24, "head_dim": 8, "attention_chunk_size": 8192,
+                                         "attn_temperature_tuning": False}, "layer_types has chunked_attention"),
+    ("Llama4ForCausalLM", "Llama4Text", {**EXPERTS, "intermediate_size_mlp": 24, "head_dim": 8, "no_rope_layers": [0, 0]},
+     "attn_temperature_tuning"),
+    ("PhimoeForCausalLM", "Phimoe", {**EXPERTS, "sliding_window": 200}, "a sliding window"),
+    ("RobertaForCausalLM", "Roberta", {**NO_DROPOUT, "is_decoder": True}, "positions are not 0, 1, 2"),
+    ("CamembertForCausalLM", "Camembert", {**NO_DROPOUT, "is_decoder": True}, "positions are not 0, 1, 2"),
+    ("BertForMaskedLM", "Bert", NO_DROPOUT, "not causal"), ("BertLMHeadModel", "Bert", NO_DROPOUT, "not causal"),
+    ("LlamaForCausalLM", "Llama", {"is_causal": False}, "is_causal is False"),
+    ("LlamaForSequenceClassification", "Llama", {"pad_token_id": 0}, r"logits \[1, 2\] for 64 tokens"),
+    ("LlamaForTokenClassification", "Llama", {}, r"logits \[1, 64, 2\] for 64 tokens"),
+    ("LlamaForQuestionAnswering", "Llama", {}, "no logits for 64 tokens"), ("LlamaModel", "Llama", {}, "no logits for 64"),
+]
 
 
 def made(name, options):
@@ -84,6 +105,42 @@ class AttachTest(unittest.TestCase):
             model = made(name, options)
             with self.subTest(name), self.assertRaisesRegex(ValueError, f"(?s){name}.*({cause})"):
                 pt.attach(model)
+
+    def test_models_that_transformers_computes_otherwise_are_refused(self):
+        for kind, config, options, words in OTHERWISE:
+            torch.manual_seed(2)
+            model = getattr(transformers, kind)(getattr(transformers, f"{config}Config")(**{**SMALL, **options}))
+            with self.subTest(kind, words=words):
+                with self.assertRaisesRegex(ValueError, f"{kind} is not supported: .*{words}"):
+                    pt.attach(model)
+                self.assertEqual(model.config._attn_implementation, "sdpa")  # as it came
+                self.assertFalse(model._forward_pre_hooks)
+                self.assertTrue(model.training)
+
+    def test_a_rope_type_that_only_the_model_says(self):
+        model = llama()
+        model.model.rotary_emb.rope_type = "dynamic"
+        with self.assertRaisesRegex(ValueError, "rope_type 'dynamic'"):
+            pt.attach(model)
+
+    def test_windows_that_no_layer_uses_are_taken(self):
+        for name, options in (("Qwen2", {"use_sliding_window": False, "sliding_window": 8}),
+                              ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}),
+                              ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 100.0}})):
+            with self.subTest(name, options=options):
+                pt.attach(made(name, {**GROUPED, **options}))
+
+    def test_what_is_no_model_of_transformers(self):
+        for model in (torch.nn.Linear(2, 2), None):
+            with self.assertRaisesRegex(ValueError, "no configuration of a Hugging Face model"):
+                pt.attach(model)
+
+    def test_attached_again_it_expects_no_mask_once(self):
+        model = llama()
+        for _ in range(3):
+            pt.attach(model)
+            self.assertEqual(len(model._forward_pre_hooks), 1)
+            model.set_attn_implementation("sdpa")  # to evaluate
 
     def test_tokens_that_meet_outside_attention_are_seen(self):
         model = llama()
