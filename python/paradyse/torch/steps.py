@@ -16,9 +16,8 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.data import IterableDataset
 
 from .exchange import Exchange, piece, wait
+from .items import IGNORED, ids_and_labels
 from .planner import Planner
-
-IGNORED = -100  # a label that counts nothing
 
 
 @dataclass
@@ -39,7 +38,8 @@ class Step:
     def __init__(self, plan: paradyse.Plan, documents: Sequence[int], planner: Planner,
                  device: torch.device | str = "cpu", labels: Sequence[int] | None = None) -> None:
         self.plan, self.documents, self.planner, self.device = plan, list(documents), planner, device
-        self.labels: int | None = None if labels is None else sum(labels[d] for d in documents)
+        self.counts = None if labels is None else [labels[d] for d in documents]
+        self.labels: int | None = None if self.counts is None else sum(self.counts)
         self.played: list[MicroBatch] = []
 
     @property
@@ -54,8 +54,11 @@ class Step:
         """Those of this rank, as many as every other rank has; all ranks call it.
 
         dataset[i] has "input_ids" and maybe "labels" (as many, not shifted, -100: none), or is a list of ids.
+        Masks of tokens that count are heeded (completion_mask, assistant_masks); padding, several documents in an
+        item and other lists that may say what counts are refused.
         """
         planner, self.played = self.planner, []
+        vocabulary = getattr(planner.config, "vocab_size", None)
         for number, micro_batch in enumerate(self.plan.micro_batches):
             for group in micro_batch.groups:
                 planner.group(group.ranks)  # by all ranks, in the plan's order
@@ -66,9 +69,14 @@ class Step:
                 len(group.ranks), planner.group(group.ranks), f"ranks {group.ranks} in micro-batch {number} "
                 f"(documents {documents}), on rank {planner.rank}", planner.deadline, self.device)
             rows: list[list[int]] = [[], [], []]
-            for document, n in zip(documents, exchange.lengths):
+            for place, document, n in zip(group.documents, documents, exchange.lengths):
                 mine = piece(n, exchange.rank, exchange.ranks)
-                for row, values in zip(rows, (*ids_and_labels(dataset[document], document, n), range(n))):
+                read = ids_and_labels(dataset[document], document, n, vocabulary)
+                count = n - read[1].count(IGNORED)
+                if self.counts is not None and self.counts[place] != count:
+                    raise ValueError(f"document {document} has {count} labels that count, but {self.counts[place]} "
+                                     "were given as labels=: a first token has none that counts")
+                for row, values in zip(rows, (*read, range(n))):
                     row += values[mine.start:mine.stop]
             if exchange.tokens == 0:
                 rows = [[0], [IGNORED], [0]]  # a dummy that reaches every parameter with weight 0
@@ -100,16 +108,6 @@ class Step:
         if self.planner.ranks > 1:
             wait(dist.all_reduce(value, async_op=True), self.planner.deadline, f"{what}, over all ranks")
         return value
-
-
-def ids_and_labels(item: Any, document: int, length: int) -> tuple[list[int], list[int]]:
-    """Of an item of a dataset: its ids, and the label of each one's next."""
-    ids = item["input_ids"] if isinstance(item, Mapping) else item
-    labels = item.get("labels", ids) if isinstance(item, Mapping) else ids
-    if len(ids) != length or len(labels) != length:
-        raise ValueError(f"document {document} has {len(ids)} ids and {len(labels)} labels, but its length "
-                         f"was given as {length}: lengths must be those of the dataset")
-    return [int(i) for i in ids], [*(int(label) for label in labels[1:]), IGNORED]
 
 
 class Steps(IterableDataset[Step]):
