@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import set_checkpoint_early_stop
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
 from .exchange import Exchange, piece, wait
 from .items import IGNORED, ids_and_labels
@@ -130,6 +130,12 @@ class Steps(IterableDataset[Step]):
                 raise ValueError(f"lengths: document {document} has no token; each needs at least 1")
 
     def __iter__(self) -> Iterator[Step]:
+        if get_worker_info() is not None:  # of which each would draw all steps, without the ranks' groups
+            raise RuntimeError("Steps are drawn in the process that trains: give DataLoader(steps, batch_size=None, "
+                               "num_workers=0)")
+        return self._drawn()
+
+    def _drawn(self) -> Iterator[Step]:
         for epoch in range(self.documents // max(1, len(self.lengths)), self.epochs):
             order = list(range(len(self.lengths)))
             random.Random(f"{self.seed} {epoch}").shuffle(order)

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from ranks import IGNORED, documents, hows, llama, on_ranks, planner, planner_for, played, random_plan, truth, worst, wrapped
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.utils.data import DataLoader
 
 DRAW = random.Random(5)
 MANY = [1 + int(DRAW.lognormvariate(3, 1)) % 100 for _ in range(60)]
@@ -211,6 +212,14 @@ class StepsTest(unittest.TestCase):
                 planner(model, **{"ranks": 1, **arguments})
         with self.assertRaisesRegex(paradyse.NoPlan, "document 0 has 100000 tokens"):
             planner(model, ranks=2, memory="1MiB").plan([100_000])
+
+    def test_workers_of_a_loader_are_refused(self):
+        steps = lambda: pt.Steps([5, 6, 7, 8], tokens_per_step=12, planner=planner(llama(), ranks=1))
+        loader = lambda workers: DataLoader(steps(), batch_size=None, collate_fn=lambda step: step.documents,
+                                            num_workers=workers, timeout=60 * (workers > 0))
+        self.assertEqual([*loader(0)], [step.documents for step in steps()])
+        with self.assertRaisesRegex(RuntimeError, "num_workers=0"):
+            [*loader(1)]
 
     def test_labels_of_the_index_take_no_message(self):
         model = llama()
