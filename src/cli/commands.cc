@@ -48,7 +48,7 @@ Failure failure_of(const std::exception& error) {
   }
   if (dynamic_cast<const c10::Error*>(&error) == nullptr &&
       dynamic_cast<const std::runtime_error*>(&error) != nullptr) {
-    return {.message = error.what(), .code = kFailed};
+    return {.message = message_of(error), .code = kFailed};
   }
   return internal(error.what());
 }

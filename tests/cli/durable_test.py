@@ -174,6 +174,24 @@ class DamageTest(DurableTest):
         run = self.cut(straight, 4, "cut")
         (run / "config.toml").unlink()
         self.assertIn("config.toml was missing", self.resume(run).stderr)
+        short = self.cut(run, 4, "short")
+        lines = (short / "config.toml").read_text().splitlines(keepends=True)
+        kept = lines[:next(i for i, line in enumerate(lines) if line.startswith("[optimizer]"))]
+        (short / "config.toml").write_text("".join(kept))
+        error = self.error_of("train", "--resume", short)
+        self.assertIn("config.toml: does not have optimizer.lr, which is 0.01", error)
+        self.assertIn("delete it", error)
+        (short / "config.toml").unlink()
+        metrics = short / "metrics.jsonl"
+        written = metrics.read_text()
+        metrics.unlink()
+        metrics.symlink_to(metrics)
+        error = self.resume(short, code=FAILED).stderr
+        self.assertIn("metrics.jsonl: Too many levels of symbolic links", error)
+        self.assertNotIn("filesystem error", error)
+        metrics.unlink()
+        metrics.write_text(written)
+        self.resume(short)
         self.expect_same(run, straight)
         self.assertTrue((run / "config.toml").is_file())
 

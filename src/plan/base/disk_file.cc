@@ -201,6 +201,19 @@ std::string why_not_ours(
              : "exists and is not " + what + " of paradyse, so it is not replaced";
 }
 
+std::string message_of(const std::exception& error) {
+  const auto* const of_files = dynamic_cast<const fs::filesystem_error*>(&error);
+  if (of_files == nullptr) {
+    return error.what();
+  }
+  const auto shown = [](const fs::path& path) { return path.empty() ? "\"\"" : path.string(); };
+  std::string paths = shown(of_files->path1());
+  if (!of_files->path2().empty()) {
+    paths += " and " + of_files->path2().string();
+  }
+  return paths + ": " + of_files->code().message();
+}
+
 bool write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());

@@ -1,6 +1,7 @@
 // Files that are on the disk when a call returns.  (The run side's: src/run/train/files.h.)
 #pragma once
 
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -26,6 +27,9 @@ bool place_new_file(
 // Where a file is that links lead to, be it there or not.  Throws std::runtime_error for links that
 // lead to one another.
 std::filesystem::path behind_links(const std::filesystem::path& file);
+
+// What an error says; of the file system's as ours have it: "PATH: REASON".
+std::string message_of(const std::exception& error);
 
 // Writes all of it to an open file; false: errno says why not.
 bool write_all(int descriptor, std::string_view text);

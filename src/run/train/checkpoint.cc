@@ -61,7 +61,7 @@ std::string tried(const Body& body) {
     body();
     return "";
   } catch (const std::runtime_error& error) {  // a filesystem_error is one
-    return error.what();
+    return message_of(error);
   }
 }
 

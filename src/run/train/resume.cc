@@ -224,6 +224,15 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
     if (before == state.configuration.end() || before->second == entry.value) {
       continue;
     }
+    if (entry.origin == "default") {  // a run's file has all keys
+      throw std::invalid_argument(fmt::format(
+          "{}: does not have {}, which is {} in {}: the file was cut short. Restore it, or delete "
+          "it: it is then written again from the checkpoint",
+          (from.checkpoint.parent_path().parent_path() / "config.toml").string(),
+          entry.key,
+          before->second,
+          from.checkpoint.string()));
+    }
     if (std::find(std::begin(kFixed), std::end(kFixed), entry.key) != std::end(kFixed)) {
       throw std::invalid_argument(fmt::format(
           "{} is {} ({}), but the run has {}: this key cannot change in a run; leave it, or start "
