@@ -200,6 +200,21 @@ class SameBitsTest(ResumeTest):
         self.assertIn("relative to the folder where the run started", self.error_of(
             "train", "--resume", straight, "--model", moved / "llama.toml"))
 
+    def test_adapters_whose_folder_is_gone(self):
+        first = self.straight("first", "lora.r=3")
+        begun_with = self.folder / "adapters"
+        shutil.copytree(first / "model", begun_with)
+        straight = self.straight("straight", f"lora.path={begun_with}")
+        cut = self.cut(straight, 4, "cut")
+        shutil.rmtree(begun_with)
+        self.resume(cut)
+        self.run_program("export", cut, self.folder / "out")
+        self.assertEqual(self.metrics(cut), self.metrics(straight))
+        for name in ("adapter_model.safetensors", "adapter_config.json"):
+            whole = (straight / "model" / name).read_bytes()
+            self.assertEqual((cut / "model" / name).read_bytes(), whole, name)
+            self.assertEqual((self.folder / "out" / name).read_bytes(), whole, name)
+
     # They are in no fingerprint of a model.
     def test_other_dropout_is_refused(self):
         file = self.folder / "llama.toml"

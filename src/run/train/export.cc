@@ -14,6 +14,7 @@
 #include "src/run/train/agreement.h"
 #include "src/run/train/checkpoint.h"
 #include "src/run/train/resume.h"
+#include "src/run/train/run_folder.h"
 #include "src/run/train/run_inputs.h"
 #include "src/run/weights/adapters.h"
 
@@ -92,6 +93,8 @@ Exported export_checkpoint(const fs::path& from, const fs::path& given, const Ex
     }
     const CheckpointState& state = whole->state;
     RunConfig config = load_config("", settings_of(state)).config;
+    config.lora.path =
+        adapter_settings(config.lora.path, whole->checkpoint.parent_path().parent_path());
     if (!as.model.empty()) {
       config.model.path = as.model;
     }

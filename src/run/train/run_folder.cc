@@ -33,6 +33,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kAdapter = "adapter";
+constexpr const char* kAdapterConfig = "adapter_config.json";  // PEFT's
+
 nlohmann::json number(double value) {  // JSON has no NaN
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
@@ -148,6 +151,15 @@ std::map<std::size_t, bool> plans_were_late(const fs::path& run, std::int64_t st
   return late;
 }
 
+std::string adapter_settings(const std::string& lora_path, const fs::path& run) {
+  std::error_code error;
+  const fs::path kept = run / kAdapter;
+  return lora_path.empty() || fs::exists(fs::path(lora_path) / kAdapterConfig, error) ||
+                 !fs::exists(kept / kAdapterConfig, error)
+             ? lora_path
+             : kept.string();
+}
+
 bool RunFolder::is_begun(const fs::path& run) {
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(run, error)) ||
@@ -231,6 +243,10 @@ RunFolder::RunFolder(const LoadedConfig& config, bool may_be_empty) {
   lock();
   fs::create_directory(path_ / "plans");
   replace_text(path_ / "config.toml", to_toml(config));
+  if (const fs::path adapter = config.config.lora.path; !adapter.empty()) {
+    fs::create_directory(path_ / kAdapter);
+    write_durably(path_ / kAdapter / kAdapterConfig, file_text(adapter / kAdapterConfig));
+  }
   append_text(path_ / "metrics.jsonl", "");
   begin_events(config, 0);
 }

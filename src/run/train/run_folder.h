@@ -20,6 +20,10 @@ namespace paradyse {
 // their number from 0: whether their plan was late (StepPlans), as far as one can read it.
 std::map<std::size_t, bool> plans_were_late(const std::filesystem::path& run, std::int64_t step);
 
+// Where the settings of a run's adapters (adapter_config.json) are read, which began with those of
+// `lora_path`: there; where that is gone, in the folder of the run, which has a copy of them.
+std::string adapter_settings(const std::string& lora_path, const std::filesystem::path& run);
+
 class RunFolder {
  public:
   // Whether a run without a checkpoint is there: it has its configuration, or was cut short before

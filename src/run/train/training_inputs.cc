@@ -14,6 +14,7 @@
 #include "src/run/device/device.h"
 #include "src/run/memory/reading.h"
 #include "src/run/train/agreement.h"
+#include "src/run/train/run_folder.h"
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
@@ -126,7 +127,11 @@ TrainingInputs training_inputs(
     changes = expect_same_run(loaded, *from);
   }
   const c10::Device device = device_named(config.parallel.device);
-  ModelFolder model = model_at(config, /*of_a_run=*/from.has_value());
+  RunConfig of_model = config;
+  if (from) {
+    of_model.lora.path = adapter_settings(config.lora.path, goes_by.resume);
+  }
+  ModelFolder model = model_at(of_model, /*of_a_run=*/from.has_value());
   ModelWeights weights{.said = "those of the checkpoint", .notes = model.notes};
   if (from && model.model.lora) {  // frozen weights are in no checkpoint, adapters are
     model.adapter.clear();
