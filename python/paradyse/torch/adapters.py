@@ -43,6 +43,8 @@ def to_megatron(plan: paradyse.Plan, ids: Sequence[int] | None = None) -> tuple[
     ids.  A sample stands with every rank of its group.  ids: of the plan's documents; else their places.
     """
     names = range(len(plan.lengths)) if ids is None else ids
+    if len(names) != len(plan.lengths):
+        raise ValueError(f"{len(names)} ids for the {len(plan.lengths)} documents of the plan")
     of_ranks = [[m.group_of(rank).documents for rank in range(plan.ranks)] for m in plan.micro_batches]
     return ([[[int(plan.lengths[d]) for d in of_rank] for of_rank in ranks] for ranks in of_ranks],
             [[[names[d] for d in of_rank] for of_rank in ranks] for ranks in of_ranks])

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .items import IGNORED, ids_and_labels, length_of
 from .planner import Costs, Planner
 from .steps import Step
 
@@ -34,12 +35,17 @@ def check(model: Any, batch: Sequence[Any], planner: Planner | None = None) -> C
     model: attached, the same on all ranks, not wrapped by DDP or fully_shard, without dropout.  Without a
     planner every document is cut over all ranks.  All ranks call it; gradients of the model are cleared.
     """
+    lengths = [length_of(item) for item in batch]
+    counts = [ids_and_labels(item, d, n)[1] for d, (item, n) in enumerate(zip(batch, lengths))]
+    if all(label == IGNORED for labels in counts for label in labels):
+        raise ValueError(f"no label of the {len(lengths)} documents counts, so that there is nothing to compare: give "
+                         "documents of two tokens or more")
     planner = planner or Planner(model.config, costs=Costs(token=1.0), memory="1TiB", space="static")
     alone = Planner(model.config, costs=Costs(token=1.0), memory="1TiB", space="turns", ranks=1)
 
     def played(model: Any, planner: Planner) -> tuple[float, dict[str, torch.Tensor]]:
         model.zero_grad(set_to_none=True)
-        plan = planner.plan([len(item["input_ids"] if hasattr(item, "keys") else item) for item in batch])
+        plan = planner.plan(lengths)
         loss = Step(plan, range(len(batch)), planner, next(model.parameters()).device).play(model, batch)
         grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
         model.zero_grad(set_to_none=True)

@@ -4,6 +4,7 @@ What an item says of its tokens is read where it has one meaning, and refused by
 """
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,8 +33,8 @@ def ids_and_labels(item: Any, document: int, length: int,
     if "labels" in said and said["labels"] is None:
         raise ValueError(f"{name} has labels that are None: give as many as ids, or leave the key out, and all "
                          "tokens count")
-    ids = whole(said["input_ids"], name, "input_ids")
-    labels = list(ids) if "labels" not in said else whole(said["labels"], name, "labels")
+    ids = whole(said["input_ids"], f"{name} has input_ids")
+    labels = list(ids) if "labels" not in said else whole(said["labels"], f"{name} has labels")
     if len(ids) != length or len(labels) != length:
         raise ValueError(f"{name} has {len(ids)} ids and {len(labels)} labels, but its length "
                          f"was given as {length}: lengths must be those of the dataset")
@@ -50,16 +51,27 @@ def ids_and_labels(item: Any, document: int, length: int,
     return ids, [*labels[1:], IGNORED]
 
 
-def whole(values: Any, name: str, what: str) -> list[int]:
+def expect_whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} {value!r}: accepted are whole numbers from {least} on")
+
+
+def length_of(item: Any) -> int:
+    """Tokens of an item of a dataset."""
+    ids = item.get("input_ids") if isinstance(item, Mapping) else item
+    return len(whole([] if ids is None else ids, "an item has input_ids"))
+
+
+def whole(values: Any, where: str) -> list[int]:
     """A row of whole numbers as a list."""
     values = values.detach().cpu() if hasattr(values, "detach") else values
     try:
         row = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # rows of unequal lengths
-        raise ValueError(f"{name} has {what} that are no row of whole numbers: {error}") from error
+        raise ValueError(f"{where} that are no row of whole numbers: {error}") from error
     if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
         kind = f"{row.ndim} dimensions" if row.ndim != 1 and row.dtype.kind in "iu" else f"{values!r:.60}"
-        raise ValueError(f"{name} has {what} that are no row of whole numbers: {kind}")
+        raise ValueError(f"{where} that are no row of whole numbers: {kind}")
     found: list[int] = row.tolist()
     return found
 

@@ -1,14 +1,18 @@
 """What a model takes on this machine, fitted from its own forward and backward passes."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from .attention import NAME
 from .exchange import Exchange, wait
+from .items import expect_whole
 from .planner import Costs
 from .steps import loss_sum, now, recompute_layers
 
@@ -23,8 +27,18 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
     links, and the slowest counts; messages inside a node (of `node` ranks) and over all ranks, too.  Clears
     the model's gradients.
     """
-    model.train()
     config, ranks = model.config.get_text_config(), dist.get_world_size() if dist.is_initialized() else 1
+    if config._attn_implementation != NAME:
+        raise ValueError(f"{type(model).__name__} is not attached, so that its attention would not be that of "
+                         "plans: call attach(model) first")
+    if not (isinstance(seconds, Real) and 0 <= seconds < math.inf):
+        raise ValueError(f"seconds {seconds!r}: accepted is a number from 0 on")
+    expect_whole("longest", longest, 1)
+    if node is not None:
+        expect_whole("node", node, 1)
+    if ranks % (node or ranks):
+        raise ValueError(f"node {node}: nodes of so many ranks must divide the {ranks} ranks")
+    model.train()
     most = min(longest, getattr(config, "max_position_embeddings", longest))
     a, b, c, d, e = (max(1, most >> 2 * i) for i in range(5))
     mixes = [[a], [b], [b, b], [c], [d], [d, d], [e], [e] * 4, [e] * 9, [e] * 16, [d] * 6, [c, e], [b, d, e]]
@@ -37,7 +51,7 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
     table = np.array([[1, sum(mix), sum(n * n for n in mix), len(mix)] for mix in mixes], dtype=float)
     unseen = np.arange(len(mixes)) % 3 == 2
     guessed = table[unseen] @ fit(table[~unseen], found[~unseen])
-    once, token, square, document = fit(table, found)
+    once, token, square, document = map(float, fit(table, found))
     costs = Costs(token, square, document, once, error=float(np.median(np.abs(guessed / found[unseen] - 1))),
                   parameters=sum(p.numel() for p in model.parameters()),
                   itemsize=next(model.parameters()).itemsize, token_bytes=_token_bytes(model, b, a))

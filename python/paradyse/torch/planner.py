@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import math
 import os
 import re
 from collections.abc import Sequence
 from datetime import timedelta
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from .exchange import expect_average
+from .items import expect_whole, whole
 
 SPACES = {"torch": "planned groups", "static": "every document over all ranks",
           "node": "every document over a node", "packed": "longest first, onto single ranks",
@@ -44,6 +47,20 @@ class Costs:
     token_bytes: float = 0.0  # of memory, from forward to backward
     token_bytes_again: float = 0.0  # where layers are made again
 
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            pair, least = name in ("message", "byte", "reduce"), int(name == "itemsize")
+            if value is None and name in ("recompute", "error"):
+                continue
+            numbers = value if pair and isinstance(value, (tuple, list)) and len(value) == 2 else [value]
+            for number in numbers:
+                if isinstance(number, bool) or not isinstance(number, Real) or not least <= number < math.inf or (
+                        name == "recompute" and not number):
+                    raise ValueError(f"costs: {name} {value!r}: accepted " + (
+                        "are two finite numbers" if pair else "is a finite number") + " from 0 on")
+            if pair and len(numbers) != 2:
+                raise ValueError(f"costs: {name} {value!r}: accepted are two finite numbers from 0 on")
+
     def write(self, path: str | Path) -> None:
         Path(path).write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
@@ -54,7 +71,7 @@ def costs(path: str | Path) -> Costs:
         read: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
                                 for name, value in json.loads(Path(path).read_text()).items()}
         return Costs(**read)
-    except (TypeError, AttributeError, json.JSONDecodeError) as error:
+    except (TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no file of Costs.write(): {error}; make it anew by measure()") from error
 
 
@@ -72,10 +89,20 @@ class Planner:
     def __init__(self, config: Any, *, costs: Costs, memory: int | str, ranks: int | None = None,
                  weights: str = "ddp", node: int | None = None, space: str = "torch", recompute: bool = True,
                  moments: int = 8, reserve: float = 0.05, seed: int = 1, deadline: float = 600.0) -> None:
+        for name, value, least in (("ranks", ranks, 1), ("node", node, 1), ("seed", seed, 0),
+                                   ("moments", moments, 0)):
+            if value is not None:
+                expect_whole(name, value, least)
+        if seed >= 2**64:
+            raise ValueError(f"seed {seed}: accepted are whole numbers below 2^64")
+        if not (isinstance(reserve, Real) and 0 <= reserve < 1):
+            raise ValueError(f"reserve {reserve!r}: accepted is a share of the memory, from 0 to below 1")
+        if not (isinstance(deadline, Real) and 0 < deadline < math.inf):
+            raise ValueError(f"deadline {deadline!r}: accepted are seconds above 0")
         joined = dist.is_initialized() and ranks != 1
         self.ranks = ranks or (dist.get_world_size() if joined else 1)
         self.rank = dist.get_rank() if joined else 0
-        self.node = min(self.ranks, node or int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks)))
+        self.node = node or min(self.ranks, int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks)))
         domains = {"ddp": 0, "fsdp2": self.ranks, "hsdp": self.node}
         for name, value, accepted in (("weights", weights, domains), ("space", space, SPACES)):
             if value not in accepted:
@@ -138,6 +165,7 @@ class Planner:
     def plan(self, lengths: Sequence[int], space: str | None = None) -> paradyse.Plan:
         """Of documents of these lengths (tokens), the same on every rank.  Raises paradyse.NoPlan."""
         space, costs, layers = space or self.space, self.costs, self.config.num_hidden_layers
+        lengths = whole(lengths, "lengths")
         only = {"static": self.sizes[-1:], "node": [self.node], "packed": [1], "turns": [1]}
         kinds = [self.group_cost(p, again, lengths) for p in only.get(space, self.sizes)
                  for again in (False, True)[:1 + self.recompute]]
@@ -189,8 +217,8 @@ class Planner:
 
 
 def _bytes(memory: int | str) -> int:
-    found = re.fullmatch(r"([\d.]+) ?([KMGT])iB", str(memory))
-    if not found and not isinstance(memory, int):
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])iB", str(memory))
+    if not found and (not isinstance(memory, Integral) or isinstance(memory, bool)):
         raise ValueError(f"memory {memory!r}: accepted are bytes, or a text as in '70GiB' (KiB, MiB, GiB, "
                          "TiB)")
     return int(float(found[1]) * 1024 ** ("KMGT".index(found[2]) + 1)) if found else int(memory)

@@ -16,6 +16,12 @@ def report(steps: Sequence[Step]) -> dict[str, Any]:
     """Of played steps: seconds predicted and measured (of forward and backward; waiting included), by size of
     group and together, imbalance of ranks (busiest / mean - 1), and what every space would take by the same
     costs (None: does not fit).  All ranks call it with the same steps; rank 0 prints it."""
+    if not steps:
+        raise ValueError("there is no step to report: give those that were played")
+    for number, step in enumerate(steps):
+        if len(step.played) != len(step.plan.micro_batches):
+            raise ValueError(f"step {number} was not played, so that it has no measured seconds: play it, or leave "
+                             "it out")
     planner = steps[0].planner
     everyone: list[Any] = [[[mb.seconds for mb in step.played] for step in steps]] * planner.ranks
     if planner.ranks > 1:

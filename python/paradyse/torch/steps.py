@@ -1,6 +1,7 @@
 """Steps of training by plans: which documents, in which groups, and one denominator for all of them."""
 
 import contextlib
+import hashlib
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.data import IterableDataset, get_worker_info
 
 from .exchange import Exchange, piece, wait
-from .items import IGNORED, ids_and_labels
+from .items import IGNORED, expect_whole, ids_and_labels, whole
 from .planner import Planner
 
 
@@ -38,6 +39,8 @@ class Step:
     def __init__(self, plan: paradyse.Plan, documents: Sequence[int], planner: Planner,
                  device: torch.device | str = "cpu", labels: Sequence[int] | None = None) -> None:
         self.plan, self.documents, self.planner, self.device = plan, list(documents), planner, device
+        if len(self.documents) != len(plan.lengths):
+            raise ValueError(f"a step of {len(self.documents)} documents, but a plan of {len(plan.lengths)}")
         self.counts = None if labels is None else [labels[d] for d in documents]
         self.labels: int | None = None if self.counts is None else sum(self.counts)
         self.played: list[MicroBatch] = []
@@ -122,17 +125,33 @@ class Steps(IterableDataset[Step]):
     def __init__(self, lengths: Sequence[int], *, tokens_per_step: int, planner: Planner, seed: int = 0,
                  epochs: int = 1, labels: Sequence[int] | None = None,
                  device: torch.device | str = "cpu") -> None:
-        self.lengths, self.tokens_per_step, self.planner = [int(n) for n in lengths], tokens_per_step, planner
+        self.lengths, self.tokens_per_step, self.planner = whole(lengths, "lengths"), tokens_per_step, planner
         self.seed, self.epochs, self.labels, self.device = seed, epochs, labels, device
         self.documents = 0  # consumed, those of the step in hand included
+        self._ended = False
+        for name, least in (("tokens_per_step", 1), ("epochs", 1), ("seed", 0)):
+            expect_whole(name, getattr(self, name), least)
+        if not self.lengths:
+            raise ValueError("lengths: there is no document")
         for document, n in enumerate(self.lengths):
             if n < 1:
                 raise ValueError(f"lengths: document {document} has no token; each needs at least 1")
+        if labels is not None:
+            self.labels = whole(labels, "labels")
+            if len(self.labels) != len(self.lengths):
+                raise ValueError(f"labels: {len(self.labels)} counts for {len(self.lengths)} documents")
+            for document, (count, n) in enumerate(zip(self.labels, self.lengths)):
+                if not 0 <= count < n:
+                    raise ValueError(f"labels: {count} of document {document}, which has {n} tokens: all but the "
+                                     "first can count")
 
     def __iter__(self) -> Iterator[Step]:
         if get_worker_info() is not None:  # of which each would draw all steps, without the ranks' groups
             raise RuntimeError("Steps are drawn in the process that trains: give DataLoader(steps, batch_size=None, "
                                "num_workers=0)")
+        if self._ended:
+            raise RuntimeError(f"Steps: all {self.epochs} epochs are drawn already; give epochs=, or make new "
+                               "Steps")
         return self._drawn()
 
     def _drawn(self) -> Iterator[Step]:
@@ -146,13 +165,30 @@ class Steps(IterableDataset[Step]):
                 self.documents += count
                 plan = self.planner.plan([self.lengths[d] for d in rest[:count]])
                 yield Step(plan, rest[:count], self.planner, self.device, self.labels)
+        self._ended = True
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """Between two steps: what another run, also of other ranks, goes on from."""
-        return {"seed": self.seed, "documents": self.documents}
+        return {"seed": self.seed, "documents": self.documents, "lengths": self._fingerprint()}
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        self.seed, self.documents = state["seed"], state["documents"]
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError for a state of another dataset, or of more epochs."""
+        missing = [name for name in ("seed", "documents") if name not in state]
+        if missing:
+            raise ValueError(f"the state has no {' and no '.join(missing)}: give what Steps.state_dict() gave")
+        for name in ("seed", "documents"):
+            expect_whole(f"the state's {name}", state[name], 0)
+        if state.get("lengths", self._fingerprint()) != self._fingerprint():  # older states have none
+            raise ValueError(f"the state is of documents of other lengths than these {len(self.lengths)}: resume "
+                             "with the dataset that the run had, in its order")
+        if state["documents"] > self.epochs * len(self.lengths):
+            raise ValueError(f"the state has {state['documents']} documents consumed, but {self.epochs} epochs of "
+                             f"{len(self.lengths)} documents have {self.epochs * len(self.lengths)}: give epochs=, "
+                             "or the dataset that the run had")
+        self.seed, self.documents, self._ended = int(state["seed"]), int(state["documents"]), False
+
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(",".join(map(str, self.lengths)).encode()).hexdigest()[:16]
 
 
 @contextlib.contextmanager
@@ -204,5 +240,8 @@ def recompute_layers(model: Any, on: bool) -> None:
 def loss_sum(output: Any, labels: torch.Tensor) -> torch.Tensor:
     """Cross entropies of logits [1, tokens, vocabulary], summed where labels [1, tokens] (shifted) count."""
     logits = getattr(output, "logits", output)
+    if logits.ndim != 3 or tuple(labels.shape) != tuple(logits.shape[:2]) or len(labels) != 1:
+        raise ValueError(f"logits {list(logits.shape)} and labels {list(labels.shape)}: expected is one row of "
+                         "tokens, as micro-batches have")
     logits = logits.float() if logits.itemsize < 4 else logits
     return torch.nn.functional.cross_entropy(logits[0], labels[0], ignore_index=IGNORED, reduction="sum")

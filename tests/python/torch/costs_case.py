@@ -97,6 +97,45 @@ class CostsTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "no file of Costs.write"):
                 pt.costs(file)
 
+    def test_costs_that_nothing_takes_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "costs.json"
+            for text, words in (
+                    ('{"token": NaN}', "token nan"), ('{"token": -1.0}', "token -1.0"), ('{"token": 1e999}', "token inf"),
+                    ('{"token": "a"}', "token 'a'"), ('{"token": null}', "token None"), ('{"token": true}', "token True"),
+                    ('{"token": 1.0, "square": -1e-9}', "square"), ('{"token": 1.0, "message": [1.0]}', "message"),
+                    ('{"token": 1.0, "byte": [1.0, -2.0]}', "byte"), ('{"token": 1.0, "reduce": 1.0}', "reduce"),
+                    ('{"token": 1.0, "itemsize": 0}', "itemsize 0"), ('{"token": 1.0, "recompute": 0}', "recompute 0"),
+                    ('{"token": 1.0, "parameters": [1]}', "parameters"), ("[" * 100_000, "no file of Costs.write"),
+                    ("[1]", "no file of"), ("{}", "no file of"), ('{"token": 1.', "no file of"), ("", "no file of")):
+                file.write_text(text)
+                with self.subTest(text[:40]), self.assertRaisesRegex(ValueError, f"{file} is no file of .*{words}"
+                                                                     if "no file" not in words else words):
+                    pt.costs(file)
+        with self.assertRaisesRegex(ValueError, "token -1"):
+            pt.Costs(token=-1)
+
+    def test_nothing_to_check_measure_or_report(self):
+        model = llama()
+        with self.assertRaisesRegex(ValueError, "LlamaForCausalLM is not attached"):
+            pt.measure(model, seconds=0, longest=16)
+        pt.attach(model)
+        for given, words in (({"seconds": -1}, "seconds -1"), ({"seconds": float("nan")}, "seconds nan"),
+                             ({"longest": 0}, "longest 0"), ({"longest": -3}, "longest -3"), ({"node": 0}, "node 0"),
+                             ({"node": 2}, "divide the 1 ranks")):
+            with self.subTest(given), self.assertRaisesRegex(ValueError, words):
+                pt.measure(model, **given)
+        for batch in ([], [[3]], [{"input_ids": [1, 2, 3], "labels": [-100] * 3}]):
+            with self.subTest(batch), self.assertRaisesRegex(ValueError, "nothing to compare"):
+                pt.check(model, batch)
+        one = planner(model, ranks=1)
+        with self.assertRaisesRegex(ValueError, "no step to report"):
+            pt.report([])
+        with self.assertRaisesRegex(ValueError, "step 0 was not played"):
+            pt.report([pt.Step(one.plan([5]), [0], one)])
+        with self.assertRaisesRegex(ValueError, "1 ids for the 2 documents"):
+            pt.to_megatron(one.plan([5, 6]), ["a"])
+
     def test_plans_follow_the_costs(self):
         config = llama().config
         costs = pt.Costs(token=1e-5, square=1e-8, document=1e-3, micro_batch=1e-3, recompute=1.3, parameters=10_000_000,

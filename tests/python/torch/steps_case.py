@@ -213,6 +213,66 @@ class StepsTest(unittest.TestCase):
         with self.assertRaisesRegex(paradyse.NoPlan, "document 0 has 100000 tokens"):
             planner(model, ranks=2, memory="1MiB").plan([100_000])
 
+    def test_nonsense_is_refused_by_name(self):
+        one = planner(llama(), ranks=1)
+        made = lambda **more: pt.Steps(**{"lengths": [5, 6, 7, 8], "tokens_per_step": 12, "planner": one, **more})
+        for given, words in (
+                ({"tokens_per_step": 0}, "tokens_per_step 0"), ({"tokens_per_step": -5}, "tokens_per_step -5"),
+                ({"tokens_per_step": 1.5}, "tokens_per_step 1.5"), ({"epochs": 0}, "epochs 0"), ({"epochs": True}, "epochs"),
+                ({"seed": -1}, "seed -1"), ({"seed": "a"}, "seed 'a'"), ({"lengths": []}, "no document"),
+                ({"lengths": [5.7]}, "lengths that are no row of whole numbers"), ({"lengths": ["5"]}, "whole numbers"),
+                ({"labels": [1]}, "1 counts for 4 documents"), ({"labels": [1, 2, 3, 4, 5]}, "5 counts for 4"),
+                ({"labels": [4, 5, 6, 8]}, "labels: 8 of document 3, which has 8 tokens"),
+                ({"labels": [4, -1, 6, 7]}, "labels: -1 of document 1")):
+            with self.subTest(given), self.assertRaisesRegex(ValueError, words):
+                made(**given)
+        self.assertEqual(len(drawn(made(lengths=torch.tensor([5, 6]), labels=numpy.array([4, 5])))), 1)
+        good = made().state_dict()
+        for state, words in (
+                ({}, "no seed and no documents"), ({"seed": 0}, "no documents"), ({**good, "documents": -3}, "documents -3"),
+                ({**good, "documents": 1.5}, "documents 1.5"), ({**good, "documents": "2"}, "documents '2'"),
+                ({**good, "documents": 5}, "5 documents consumed, but 1 epochs of 4"),
+                (made(lengths=[5, 6, 8, 7]).state_dict(), "documents of other lengths"),
+                (made(lengths=[5, 6, 7, 8, 9]).state_dict(), "documents of other lengths")):
+            steps = made()
+            with self.subTest(state), self.assertRaisesRegex(ValueError, words):
+                steps.load_state_dict(state)
+            self.assertEqual(steps.state_dict(), good)
+        for given, words in (
+                ({"ranks": 0}, "ranks 0"), ({"ranks": 2.5}, "ranks 2.5"), ({"ranks": 4, "node": 0}, "node 0"),
+                ({"ranks": 4, "node": 8}, "nodes of 8 ranks"), ({"seed": -1}, "seed -1"), ({"seed": 1.5}, "seed 1.5"),
+                ({"seed": 2**64}, "seed 18446744073709551616"), ({"moments": -100}, "moments -100"),
+                ({"reserve": -3}, "reserve -3"), ({"reserve": 1.5}, "reserve 1.5"), ({"memory": "1.2.3GiB"}, "70GiB"),
+                ({"memory": True}, "70GiB")):
+            with self.subTest(given), self.assertRaisesRegex(ValueError, words):
+                planner(llama(), **given)
+        for deadline in (-1, 0, float("nan")):
+            with self.assertRaisesRegex(ValueError, "deadline"):
+                pt.Planner(llama().config, costs=one.costs, memory="1GiB", deadline=deadline)
+        for lengths in ([1.5], ["a"], [True], [[5]]):
+            with self.subTest(lengths), self.assertRaisesRegex(ValueError, "lengths that are no row"):
+                one.plan(lengths)
+        with self.assertRaisesRegex(ValueError, "a step of 1 documents, but a plan of 2"):
+            pt.Step(one.plan([5, 6]), [0], one)
+        for logits, labels in (((2, 5, 9), (2, 5)), ((1, 5, 9), (1, 4)), ((5, 9), (5,))):
+            with self.subTest(logits), self.assertRaisesRegex(ValueError, "one row"):
+                pt.loss_sum(torch.zeros(logits), torch.zeros(labels, dtype=torch.long))
+
+    def test_steps_that_are_drawn_to_their_end_say_so(self):
+        made = lambda: pt.Steps([5, 6, 7, 8], tokens_per_step=12, planner=planner(llama(), ranks=1))
+        steps, begun = made(), made()
+        whole = drawn(steps)
+        with self.assertRaisesRegex(RuntimeError, "all 1 epochs are drawn already"):
+            drawn(steps)
+        self.assertEqual([*drawn(begun, 1)], whole[:1])  # zip draws one more, which is not seen
+        self.assertEqual(drawn(begun), whole[2:])
+        done = made()
+        done.load_state_dict(steps.state_dict())  # a run that had ended
+        self.assertEqual(drawn(done), [])
+        older = made()
+        older.load_state_dict({"seed": 0, "documents": len(whole[0][0])})  # without lengths
+        self.assertEqual(drawn(older), whole[1:])
+
     def test_workers_of_a_loader_are_refused(self):
         steps = lambda: pt.Steps([5, 6, 7, 8], tokens_per_step=12, planner=planner(llama(), ranks=1))
         loader = lambda workers: DataLoader(steps(), batch_size=None, collate_fn=lambda step: step.documents,
