@@ -68,7 +68,7 @@ struct RunTotals {
   std::int64_t tokens = 0;
   double seconds = 0;
   double predicted_seconds = 0;
-  double error = 0;       // PredictionError::error(), and ::ratio()
+  double error = 0;  // PredictionError::error(), and ::ratio()
   double ratio = 1;
   double idle_share = 0;  // of the ranks' seconds
   std::int64_t late = 0;
