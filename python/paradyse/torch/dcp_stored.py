@@ -14,7 +14,9 @@ from safetensors import SafetensorError, safe_open
 
 from ..data.json_file import json_file
 from ..data.refusal import refuse
+from .checksums import Number, file_xxh64, sha256_of
 
+FORMAT, VERSION = "paradyse-checkpoint", 1  # of state.json and the ranks' files
 MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW, beside `step`
 
 
@@ -87,9 +89,17 @@ def stored_pieces(folder: Path, files: list[Path]) -> dict[str, list[Piece]]:
         with opened(file) as tensors:
             for key, text in (tensors.metadata() or {}).items():
                 if key.endswith("]"):
-                    said = json.loads(text)
-                    pieces[key[:key.rindex("[")]].append(
-                        Piece(range(*said["rows"]), file, key, said["transposed"], tuple(said["shape"])))
+                    try:
+                        said = json.loads(text)
+                        begin, end = said["rows"]
+                        piece = Piece(range(begin, end), file, key, bool(said["transposed"]), tuple(said["shape"]))
+                        most, least = piece.whole[piece.columns], min(piece.whole)
+                    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+                        refuse(file, f"has a piece {key[:60]!r} that cannot be read ({error!r:.80}): the checkpoint is "
+                                     "damaged")
+                    if not 0 <= begin <= end <= most or least < 0:
+                        refuse(file, f"has rows of {key[:60]!r} that no weight has: the checkpoint is damaged")
+                    pieces[key[:key.rindex("[")]].append(piece)
     for name, parts in pieces.items():
         parts.sort(key=lambda part: part.rows.start)
         held = 0  # rows from the first on that some piece has
@@ -113,13 +123,46 @@ def put_together(what: str, parts: list[Piece]) -> torch.Tensor:
     return together
 
 
-def stored_checkpoint(folder: Path) -> tuple[dict[str, Lazy], dict[str, dict[str, Lazy]]]:
+def state_of(folder: Path) -> dict[str, Any]:
+    """state.json of a checkpoint, whole as the program reads it (checkpoint_state.cc), with all files of it."""
+    file = folder / "state.json"
+    remedy = "give RUN/checkpoints/STEP of a run, or the checkpoint before it"
+    state = json_file(file, f"it is not the state of a checkpoint: {remedy}", Number)
+    if state.get("format") != FORMAT:
+        refuse(file, f"is not the state of a checkpoint ({FORMAT}); {remedy}")
+    if state.get("version") != VERSION:
+        refuse(file, f"has format version {state.get('version')!r}, but this reads {VERSION}")
+    digest = state.pop("sha256", None)
     try:
-        state = json.loads((folder / "state.json").read_text())
-        files = [folder / Path(one["name"]).name for one in state["files"]]
-        steps = float(state["optimizer"]["steps"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        refuse(folder / "state.json", f"is not the state of a checkpoint ({error!r})")
+        whole = digest == sha256_of(state)
+    except RecursionError:
+        whole = False
+    if not whole:
+        refuse(file, f"does not have the content that it was written with: the checkpoint is damaged; {remedy}")
+    try:
+        names = [one["name"] for one in state["files"]]
+        sizes = [(one["bytes"], one["xxh64"]) for one in state["files"]]
+        ranks, steps = state["weight_domain"], state["optimizer"]["steps"]
+    except (KeyError, TypeError) as error:
+        refuse(file, f"is not the state of a checkpoint ({error!r}); {remedy}")
+    if type(ranks) is not int or ranks < 1 or type(steps) is not int or steps < 0:
+        refuse(file, f"has {steps!r} steps of {ranks!r} ranks; {remedy}")
+    if names != [f"rank-{rank:05}.safetensors" for rank in range(ranks)]:
+        refuse(file, f"lists {len(names)} files of {ranks} ranks that share the weights: the checkpoint is damaged")
+    for name, (size, check) in zip(names, sizes):
+        path = folder / name
+        if not path.is_file():
+            refuse(path, "is no file that can be read: the checkpoint is damaged")
+        if path.stat().st_size != size:
+            refuse(path, f"has {path.stat().st_size} bytes, but was written with {size}: the checkpoint is damaged")
+        if (found := file_xxh64(path)) != check:
+            refuse(path, f"has XXH64 {found}, but was written with {check}: the checkpoint is damaged")
+    return state
+
+
+def stored_checkpoint(folder: Path) -> tuple[dict[str, Lazy], dict[str, dict[str, Lazy]]]:
+    state = state_of(folder)
+    files, steps = [folder / one["name"] for one in state["files"]], float(state["optimizer"]["steps"])
     weights, moments = {}, {}
     for name, parts in stored_pieces(folder, files).items():
         with opened(parts[0].file) as tensors:
@@ -127,4 +170,6 @@ def stored_checkpoint(folder: Path) -> tuple[dict[str, Lazy], dict[str, dict[str
                                partial(put_together, what, parts)) for what in ("master", *MOMENTS)}
         weights[name] = made.pop("master")
         moments[name] = {**made, "step": lazy(torch.float32, (), lambda: torch.tensor(steps))}
+    if not weights:
+        refuse(folder, "has no weight: the checkpoint is damaged")
     return weights, moments

@@ -1,11 +1,13 @@
 """paradyse.torch.dcp: others' distributed checkpoints come in, and torch.distributed.checkpoint reads ours."""
 
 import contextlib
+import hashlib
 import io
 import json
 import os
 import pathlib
 import pickle
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -13,6 +15,7 @@ import unittest
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers
+from paradyse.torch.checksums import Number, file_xxh64, quick_xxh64, xxh64
 from paradyse.torch.dcp import from_dcp, main, to_dcp
 from ranks import LONG, llama, on_ranks, wrapped
 from safetensors import safe_open
@@ -373,6 +376,107 @@ class DcpTest(unittest.TestCase):
         save_file({"w": torch.ones(2)}, self.folder / "model.safetensors")
         (self.folder / "state.json").write_text("{")
         self.assertIn("is not the state of a checkpoint", self.refusal("to", self.folder, self.folder / "new"))
+
+    def checkpoint(self, folder, ranks=2, seed=1, pieces=None, **state):
+        """A checkpoint in the form of src/run/train/checkpoint_state.cc: two weights, in rows of each rank."""
+        folder.mkdir()
+        torch.manual_seed(seed)
+        files = []
+        for rank in range(ranks):
+            tensors, said = {}, {}
+            for name, rows in (("a", 5), ("b", 4)):
+                begin, end = rows * rank // ranks, rows * (rank + 1) // ranks
+                said[f"{name}[{begin}:{end}]"] = json.dumps({"shape": [rows, 3], "rows": [begin, end], "transposed": False})
+                tensors |= {f"{what}:{name}[{begin}:{end}]": torch.randn(end - begin, 3)
+                            for what in ("master", "exp_avg", "exp_avg_sq")}
+            file = folder / f"rank-{rank:05}.safetensors"
+            save_file(tensors, file, metadata=pieces or said)
+            files.append({"name": file.name, "bytes": file.stat().st_size, "xxh64": file_xxh64(file)})
+        # 1e15 is a number that Python writes in other digits
+        text = json.dumps({"format": "paradyse-checkpoint", "version": 1, "weight_domain": ranks, "files": files,
+                           "machine": {"flops": 0.25, "name": "\u00e9\n"}, "optimizer": {"name": "AdamW", "steps": 8},
+                           **state}, sort_keys=True, separators=(",", ":"), ensure_ascii=False).replace("0.25", "1e+15")
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        (folder / "state.json").write_text(json.dumps(
+            {**json.loads(text, parse_float=Number), "sha256": digest}, indent=2).replace("1000000000000000.0", "1e+15"))
+
+    def test_xxh64_is_that_of_the_specification(self):
+        for content, wanted in ((b"", "ef46db3751d8e999"), (b"a", "d24ec4f1a98c6e5b"), (b"abc", "44bc2cf5ad770999"),
+                                (bytes(range(101)), None), (bytes(7) * 300_001, None)):
+            found = f"{xxh64(io.BytesIO(content)):016x}"
+            if wanted is not None:
+                self.assertEqual(found, wanted)
+            quick = quick_xxh64()  # of another's code, where there is one
+            if quick is not None:
+                for part in (content[:5], content[5:]):
+                    quick.update(part)
+                self.assertEqual(found, quick.hexdigest())
+
+    # A run's checkpoint that is not as it was written: refused, and nothing is written.
+    def test_damaged_checkpoints(self):
+        whole, other, out = (self.folder / name for name in ("whole", "other", "out"))
+        self.checkpoint(whole)
+        self.checkpoint(other, seed=2)
+        self.assertEqual(main(["to", str(whole), str(out)]), 0)
+        shutil.rmtree(out)
+
+        def spoil(words, change):
+            there = self.folder / "spoilt"
+            shutil.copytree(whole, there)
+            change(there)
+            with self.subTest(words):
+                self.assertRegex(self.refusal("to", there, out), words)
+                self.assertFalse(out.exists())
+            shutil.rmtree(there)
+
+        def flip(there):
+            file = there / "rank-00001.safetensors"
+            content = bytearray(file.read_bytes())
+            content[-9] ^= 64
+            file.write_bytes(content)
+
+        def state(change):
+            def spoilt(there):
+                found = json.loads((there / "state.json").read_text(), parse_float=Number)
+                change(found)
+                (there / "state.json").write_text(json.dumps(found).replace("1000000000000000.0", "1e+15"))
+            return spoilt
+
+        name = "rank-00001.safetensors"
+        spoil(f"{name}: has XXH64 .*, but was written with", flip)
+        spoil(f"{name}: has XXH64", lambda there: shutil.copyfile(other / name, there / name))
+        spoil(f"{name}: has XXH64", lambda there: shutil.copyfile(whole / "rank-00000.safetensors", there / name)
+              if (whole / "rank-00000.safetensors").stat().st_size == (whole / name).stat().st_size else flip(there))
+        spoil(f"{name}: has .* bytes, but was written with", lambda there: os.truncate(there / name, 100))
+        spoil(f"{name}: is no file", lambda there: (there / name).unlink())
+        content = "state.json: does not have the content that it was written with"
+        spoil(content, state(lambda found: found["optimizer"].update(steps=9)))
+        spoil(content, state(lambda found: found.update(files=[])))
+        spoil(content, state(lambda found: found.pop("sha256")))
+        spoil("has XXH64", lambda there: shutil.copyfile(other / "state.json", there / "state.json"))
+        spoil("has format version 2, but this reads 1", state(lambda found: found.update(version=2)))
+        spoil("not the state of a checkpoint", state(lambda found: found.update(format="another")))
+        for text, words in (("[" * 100_000, "nested too deeply"), ("[]", "not an object"), ("{}", "not the state"),
+                            ('{"format": "paradyse-checkpoint", "version": 1, "sha256": "", "a": ' + "[" * 900 + "]" * 900
+                             + "}", "state.json"), ("\xff", "state.json"), ("", "cannot be read")):
+            spoil(words, lambda there: (there / "state.json").write_text(text, "latin-1"))
+        row = {"shape": [5, 3], "rows": [0, 5], "transposed": False}
+        for number, (given, words) in enumerate((
+                ({"files": []}, "lists 0 files of 2 ranks"), ({"weight_domain": 3}, "lists 2 files of 3 ranks"),
+                ({"weight_domain": "2"}, "ranks"), ({"optimizer": {"steps": "x"}}, "'x' steps"), ({"optimizer": []}, "state"),
+                ({"files": [{"name": 1}]}, "state of a checkpoint"), ({"files": [{}]}, "state of a checkpoint"),
+                ({"files": [{"name": "..", "bytes": 1, "xxh64": ""}] * 2}, "lists 2 files"),
+                ({"ranks": 1, "pieces": {"a[0:5]": json.dumps({**row, "rows": [0, 6]})}}, "rows of 'a.*that no weight has"),
+                ({"ranks": 1, "pieces": {"a[0:5]": "{"}}, "cannot be read"),
+                ({"ranks": 1, "pieces": {"a[0:5]": "[" * 10_000}}, "cannot be read"),
+                ({"ranks": 1, "pieces": {"a[0:4]": json.dumps({**row, "rows": [0, 4]})}}, "no file has row 4 of a"),
+                ({"ranks": 1, "pieces": {"format": "x"}}, "has no weight"),
+                ({"ranks": 1, "pieces": {"c[0:5]": json.dumps(row)}}, "master:c"))):
+            there = self.folder / f"given{number}"
+            self.checkpoint(there, **given)
+            with self.subTest(given):
+                self.assertRegex(self.refusal("to", there, out), words)
+                self.assertFalse(out.exists())
 
 
 if __name__ == "__main__":
