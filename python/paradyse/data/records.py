@@ -195,7 +195,8 @@ def units_of(source: int, file: DataFile, most: int) -> Iterator[Unit]:
         yield Unit(source, 0, WHOLE, 1, size)
     else:
         with opened(path) as stream:
-            yield from _cut(source, file.kind, stream, size, most)
+            cut = _cut_fastq(source, stream, size, most) if file.kind == FASTQ else _cut(source, file.kind, stream, size, most)
+            yield from cut
 
 
 def _cut(source: int, kind: str, stream: IO[bytes], size: int, most: int) -> Iterator[Unit]:
@@ -212,9 +213,26 @@ def _cut(source: int, kind: str, stream: IO[bytes], size: int, most: int) -> Ite
             at, line = at + len(stream.readline()), line + 1
         while at < size:  # to where a record begins
             here = stream.readline()
-            if kind == LINES or (kind == FASTA and here.startswith(b">")) or (kind == FASTQ and line % 4 == 1):
+            if kind == LINES or (kind == FASTA and here.startswith(b">")):
                 break
             at, line = at + len(here), line + 1
         stream.seek(at)
         yield Unit(source, begin, min(at, size), first, min(at, size) - begin)
         begin, first = at, line
+
+
+def _cut_fastq(source: int, stream: IO[bytes], size: int, most: int) -> Iterator[Unit]:
+    """At names alone: a blank line before a name is none of a record, but a sequence may be one."""
+    begin = at = 0
+    first = line = 1  # the lines at `begin` and `at`
+    done = 0  # lines of the record at `at` that come before it
+    while at < size:
+        text = stream.readline()
+        if not text:
+            break
+        if done == 0 and at - begin >= most:
+            yield Unit(source, begin, at, first, at - begin)
+            begin, first = at, line
+        at, line = at + len(text), line + 1
+        done = (done + 1) % 4 if done or text.strip() else 0
+    yield Unit(source, begin, min(at, size), first, min(at, size) - begin)

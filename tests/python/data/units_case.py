@@ -55,6 +55,20 @@ class UnitsTest(FolderTest):
                 self.assertEqual(self.records(FASTQ, fastq, most), expected_fastq)
                 self.assertEqual(len(self.units) == 1, most == 100000)
 
+    def test_blank_lines_between_records_of_fastq_move_no_border(self):
+        draw = random.Random(4)
+        text, expected, at = "\n", [], 2
+        for number in range(40):
+            gene = "".join(draw.choices("ACGT", k=draw.randrange(0, 9)))  # an empty sequence is a blank line, too
+            expected.append((at, gene))
+            blank = draw.randrange(4)
+            text += f"@{number}\n{gene}\n+\n{'@' * len(gene)}\n" + "\n" * blank
+            at += 4 + blank
+        for most in (1, 7, 30, 100, 333, 100000):
+            with self.subTest(most):
+                self.assertEqual(self.records(FASTQ, text, most), expected)
+                self.assertEqual(len(self.units) == 1, most == 100000)
+
     def test_a_text_is_whole(self):
         self.assertEqual(self.records(TEXT, "\ufeffa\r\nb\n"), [(0, "a\r\nb\n")])
         self.refused("NUL byte (byte 1)", self.records, TEXT, "a\0")
