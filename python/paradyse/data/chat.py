@@ -9,6 +9,7 @@ asked by other tokens than it was trained on: then the chat is refused.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from .document import Document, Place, document_of
@@ -42,6 +43,7 @@ class ChatReader:
             return None
         text = self.tokenizer.render(chat, len(chat.messages), self.template_args, place)
         self._expect_content(chat, text, place, tally)
+        self._expect_calls(chat, text, place)
         if self.loss == ALL:
             ids, mask = self.tokenizer.bare(text), None
         elif self.tokenizer.marks:
@@ -117,6 +119,22 @@ class ChatReader:
                    f"alone, so that which tokens count cannot be told; {REMEDY}")
         return len(found)
 
+    def _expect_calls(self, chat: Chat, text: str, place: Place) -> None:
+        """Refuses calls of tools that a template does not show: another name, or arguments, must change the text."""
+        for number, turn in enumerate(chat.messages):
+            for key in ("tool_calls", "function_call"):
+                if not turn.get(key):
+                    continue
+                for what in ("name", "arguments"):
+                    other = with_other(turn[key], what)
+                    if other == turn[key]:
+                        continue  # without arguments
+                    turns = [*chat.messages[:number], {**turn, key: other}, *chat.messages[number + 1:]]
+                    if self.tokenizer.render(replace(chat, messages=turns), len(turns), self.template_args, place) == text:
+                        refuse(place, f"has turn {number} with {key} whose {what} the chat template does not show, so that "
+                               "a model would learn to call nothing; give a template that shows calls "
+                               "(--chat-template FILE), or write the call as content")
+
     def _expect_content(self, chat: Chat, text: str, place: Place, tally: Tally) -> None:
         """Refuses what a template shows as the source text of a list, and notes what it does not show."""
         template = self.tokenizer.template or ""
@@ -148,6 +166,23 @@ class ChatReader:
                     tally.note(f"chats with {key} that the template does not show", place, unit="chat")
         if chat.tools and "tools" not in template:
             tally.note("chats with tools that the template does not show", place, unit="chat")
+
+
+def with_other(calls: Any, what: str) -> Any:
+    """Calls of tools with another name, or with other arguments where they have some."""
+    if isinstance(calls, list):
+        return [with_other(call, what) for call in calls]
+    if not isinstance(calls, dict):
+        return calls
+    if isinstance(calls.get("function"), dict):
+        return {**calls, "function": with_other(calls["function"], what)}
+    value = calls.get(what)
+    if not value:
+        return calls
+    if isinstance(value, dict):
+        return {**calls, what: {**value, "other": "other"}}
+    return {**calls, what: value.rstrip("}") + ', "other": "other"}' if what == "arguments" and value.endswith("}")
+            else value + "other"} if isinstance(value, str) else calls
 
 
 def last_run(mask: list[int]) -> tuple[int, int]:

@@ -155,6 +155,26 @@ class ChatTest(FolderTest):
         self.prepared(made.chatty("ChatML", True), {"messages": turns(*CHAT), "tools": tools})
         self.assertIn("chats with tools that the template does not show: 1 chat", self.said)
 
+    def test_calls_of_tools_that_the_template_does_not_show_are_refused(self):
+        arguments = {"city": "Bern"}
+        for call in ({"tool_calls": [{"type": "function", "function": {"name": "weather", "arguments": arguments}}]},
+                     {"tool_calls": [{"name": "weather", "arguments": arguments}]},
+                     {"function_call": {"name": "weather", "arguments": '{"city": "Bern"}'}}):
+            chat = [*turns(("user", "weather in Bern?")), {"role": "assistant", "content": "a", **call}]
+            for marks in (True, False):
+                with self.subTest(call, marks=marks):
+                    self.refused(["has turn 1", "whose name the chat template does not show"],
+                                 lambda: self.prepared(made.chatty("ChatML", marks), {"messages": chat}))
+        named = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}{% for c in m.tool_calls or [] %}"
+                 "{{ c['function']['name'] }}{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}"
+                 "<|im_start|>assistant\n{% endif %}")
+        chat = [*turns(("user", "a")), {"role": "assistant", "content": "b", "tool_calls": [
+            {"function": {"name": "weather", "arguments": arguments}}]}]
+        self.refused("whose arguments the chat template does not show",
+                     lambda: self.prepared(made.chatty("ChatML", False), {"messages": chat}, chat_template=named))
+        chat[1]["tool_calls"][0]["function"]["arguments"] = {}
+        self.prepared(made.chatty("ChatML", False), {"messages": chat}, chat_template=named)
+
     def test_prompt_and_completion(self):
         for name, tokenizer in (("bpe", made.chatty("ChatML", False)), ("unigram", made.unigram())):
             document, = self.prepared(tokenizer, {"prompt": "what is it?", "completion": " the answer"})
