@@ -12,8 +12,8 @@ import numpy as np
 from .container import beside
 from .document import Document, Place, document_of
 from .folder import Prepared, Shard, Shards, is_prepared
+from .keys import MASKS, lost_meaning, untrained
 from .llmc import LlmC, is_llmc
-from .meaning import MASKS as LISTS
 from .records import json_object
 from .refusal import refuse
 from .streams import UTF8_BOM, Decoder, inner_suffix, opened
@@ -21,7 +21,6 @@ from .tally import Tally
 
 READ = ("a prepared folder, a .jsonl file with tokens, the prefix of Megatron's .bin and .idx, or a .bin file of llm.c; "
         "text is prepared first: paradyse-data prepare")
-MASKS = ("loss_mask", "completion_mask", "assistant_masks", "assistant_mask", "response_mask")
 IGNORED = -100
 
 
@@ -69,11 +68,13 @@ class JsonLines:
 
     def _document(self, row: dict[str, Any], place: Place) -> Document:
         row = {key: value for key, value in row.items() if value is not None}
-        key = next((key for key in ("tokens", "input_ids") if key in row), None)
-        if key is None:
+        keys = [key for key in ("tokens", "input_ids") if key in row]
+        if len(keys) > 1:
+            refuse(place, "has tokens and input_ids, and one of them is the document; remove the other")
+        if not keys:
             refuse(place, f"has no tokens or input_ids; it has {', '.join(list(row)[:8]) or 'nothing'} (text and chats are "
                    "prepared: paradyse-data prepare)")
-        ids = whole_numbers(row[key], key, place)
+        ids = whole_numbers(row[keys[0]], keys[0], place)
         mask = [1] * len(ids)
         for other in ("labels", *MASKS, "attention_mask"):
             if other not in row:
@@ -96,12 +97,13 @@ class JsonLines:
                 mask = [m & value for m, value in zip(mask, values)]
         for other, value in row.items():
             if other not in ("tokens", "input_ids", "labels", "attention_mask", "text", *MASKS):
-                if isinstance(value, list) and len(value) == len(ids):
-                    refuse(place, f"has the list {other}, one value a token, which would be lost; remove it")
-                if isinstance(value, list) and any(name in other for name in LISTS):
-                    refuse(place, f"has the list {other}, which may say what counts and would be lost; remove it")
-                if "weight" in other and isinstance(value, (int, float)) and value != 1:
-                    refuse(place, f"has {other} = {value}, which would be lost; remove the line, or the key")
+                what = f"has {'the list ' * isinstance(value, list)}{other} = {json.dumps(value)[:40]}, which would be lost"
+                if why := lost_meaning(other, value, len(ids)) or untrained(other, value):
+                    refuse(place, f"{what}: {why}")
+                plain = other in ("token_type_ids", "segment_ids") and value == [0] * len(ids) or (
+                    "seq" in other and value in ([len(ids)], [0, len(ids)]))
+                if isinstance(value, list) and len(value) == len(ids) and not plain:
+                    refuse(place, f"{what}: it has one value a token; remove it")
                 self.tally.unused(other, place)
         return document_of(ids, mask if 0 in mask else None, place)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from .document import Place
+from .keys import lost_meaning, untrained
 from .refusal import refuse
 from .tally import Tally
 
@@ -20,7 +21,6 @@ REMEDIES = {
     "chosen": "is of preferences (chosen, rejected), which are not prepared; give messages, or prompt and completion",
     "instruction": "has an instruction; write prompt and completion, in the words with which the model will be asked",
 }
-MASKS = ("label", "mask", "target", "weight", "position")  # lists of such names say what counts
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ def meaning_of(row: dict[str, Any], keys: Keys, place: Place, tally: Tally) -> s
     found, used = _meaning(row, keys, place)
     for key, value in row.items():
         if key not in used:
-            if isinstance(value, list) and any(name in key for name in MASKS):
-                refuse(place, f"has the list {key}, which may say what counts and is not used; remove it, or give tokens "
-                       "and labels as JSONL (paradyse-data convert)")
+            if why := lost_meaning(key, value) or untrained(key, value):
+                refuse(place, f"has {'the list ' * isinstance(value, list)}{key} = {json.dumps(value, default=str)[:40]}: "
+                       f"{why}")
             tally.unused(key, place)
     return found
 
@@ -149,7 +149,8 @@ def messages_of(value: Any, key: str, place: Place) -> list[dict[str, Any]]:
         elif content is not None and not isinstance(content, str):
             refuse(place, f"{which} whose content is {json.dumps(content, default=str)[:40]}; it takes a string, or a "
                    "list of parts")
-        if turn.get("weight", 1) != 1 or turn.get("train", True) is not True:
-            refuse(place, f"{which} with a weight, or train: false, which are not used; split the chat so that it ends "
-                   "with the turn that counts, and give --loss last")
+        for said, value in turn.items():
+            if why := untrained(said, value):
+                refuse(place, f"{which} with {said}: {json.dumps(value, default=str)[:40]}: {why}; split the chat so that "
+                       "it ends with the turn that counts, and give --loss last")
     return turns

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from .document import Place
 from .files import FASTA, FASTQ, LINES, PARQUET, DataFile
+from .keys import WORDS
 from .refusal import need, refuse
 from .streams import PACKED, UTF8_BOM, Decoder, opened
 from .tally import Tally
@@ -95,9 +96,10 @@ class Reader:
         try:
             table = parquet.ParquetFile(file.path)
             names = table.schema_arrow.names
-            wanted = [name for name in names if name in self.keys]
-            unused: dict[str, Any] = {name: [] if types.is_nested(table.schema_arrow.field(name).type) else 0
-                                      for name in names if name not in self.keys}
+            read = self.keys | {name for name in names if any(word in name.lower() for word in WORDS)}
+            wanted = [name for name in names if name in read]
+            unused: dict[str, Any] = {name: [] if types.is_nested(table.schema_arrow.field(name).type) else ""
+                                      for name in names if name not in read}
             for batch in table.iter_batches(256, list(range(unit.begin, unit.end)), wanted):
                 for row in batch.to_pylist():
                     yield Record(Place(unit.source, file.path, number), {**without_none(row, top=True), **unused}, 0)

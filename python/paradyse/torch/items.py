@@ -9,17 +9,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ..data.keys import MASKS, lost_meaning
+
 IGNORED = -100  # a label that counts nothing
-MASKS = ("completion_mask", "assistant_masks", "assistant_mask", "loss_mask", "label_mask", "labels_mask")
 # Where each token of a document by itself has the value that a plan gives it, and what it means else.
 _SAID = {"attention_mask": ("ones", "padding, which a document has none of: cut it off"),
          "position_ids": ("0, 1, 2 and so on", "positions of several documents, or others: give a document an item"),
-         "token_type_ids": ("zeros", "types of tokens, which the model does not get: leave them out"),
          "seq_idx": ("one number", "several documents in an item: give each an item of its own")}
-_LENGTHS = ("seq_lengths", "seq_lens", "seqlens", "sequence_lengths")
-_ENDS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k")
-_UNKNOWN = ("mask", "label", "target", "weight", "position", "seq_len", "seqlen", "segment", "sequence_id",
-            "pixel", "embeds", "decoder", "input_features", "input_values", "token_type", "bbox")
 
 
 def ids_and_labels(item: Any, document: int, length: int,
@@ -83,28 +79,22 @@ def _heeded(name: str, key: str, value: Any, labels: list[int]) -> list[int]:
     def refuse(why: str) -> NoReturn:
         raise ValueError(f"{name} has {key} ({value!r:.60}), {why}")
 
+    row = numbers(value)
     if key in MASKS:
-        mask = numbers(value)
-        if mask is None or len(mask) != count or not set(mask) <= {0, 1}:
+        if row is None or len(row) != count or not set(row) <= {0, 1}:
             refuse(f"which is no mask of its {count} tokens: give 0 or 1 for each")
-        if key == "loss_mask" and len(set(mask)) > 1:
-            refuse("which may be of tokens, or of those that predict the next: give completion_mask, of tokens, or "
-                   f"labels with {IGNORED}")
-        return [label if on else IGNORED for label, on in zip(labels, mask)]
+        return [label if on else IGNORED for label, on in zip(labels, row)]
     if key in _SAID:
         plain, else_ = _SAID[key]
-        row = numbers(value)
-        wanted = {"attention_mask": [1] * count, "position_ids": list(range(count)), "token_type_ids": [0] * count,
+        wanted = {"attention_mask": [1] * count, "position_ids": list(range(count)),
                   "seq_idx": (row or [0])[:1] * count}[key]
         if row != wanted:
             refuse(f"which is not {plain} for its {count} tokens. Else it means {else_}")
-    elif key in _LENGTHS or key in _ENDS:
-        if numbers(value) != ([count] if key in _LENGTHS else [0, count]):
-            refuse("which says that it is several documents: give each an item of its own, so that a plan can "
-                   "place it")
-    elif not isinstance(value, (str, bytes)) and any(part in key.lower() for part in _UNKNOWN):
-        refuse(f"which is not read, and may say what counts: remove it, or give labels with {IGNORED} where "
-               "none counts")
+    else:
+        if row is None and hasattr(value, "tolist"):
+            row = value.tolist()  # of several dimensions, or one number
+        if why := lost_meaning(key, value if row is None else row, count):
+            refuse(f"which is not read: {why}")
     return labels
 
 

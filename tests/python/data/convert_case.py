@@ -64,11 +64,21 @@ class ConvertTest(FolderTest):
             self.rows(prepared)
 
     def test_what_would_be_lost_is_refused(self):
-        for row in ({"weight": 0}, {"sample_weight": 0.5}, {"target_mask": [1, 0]}):
+        for row in ({"weight": 0}, {"sample_weight": 0.5}, {"target_mask": [1, 0]}, {"cu_seqlens": [0, 2, 3]},
+                    {"seq_lengths": [2, 1]}, {"seq_idx": [0, 0, 1]}, {"sample_weights": [1, 0]}, {"segment_ids": [0, 0, 1]},
+                    {"sequence_lens_mask": {"a": 1}}, {"train": False}, {"extra": [4, 5, 6]}):
             source = str(self.write("s.jsonl", json.dumps({"tokens": [1, 2, 3], **row}) + "\n"))
             with self.subTest(row), self.assertRaisesRegex(Exception, "would be lost"):
                 self.rows(source)
-        self.assertEqual(self.rows(str(self.write("t.jsonl", '{"tokens": [1, 2], "weight": 1}\n'))), [([1, 2], None)])
+        for row in ({"weight": 1}, {"cu_seqlens": [0, 2]}, {"seq_lengths": [2]}, {"token_type_ids": [0, 0]},
+                    {"label": "a class"}, {"labels_of": ["a", "b", "c"]}, {"weight": "5 kg"}):
+            source = str(self.write("t.jsonl", json.dumps({"tokens": [1, 2], **row}) + "\n"))
+            with self.subTest(row):
+                self.assertEqual(self.rows(source), [([1, 2], None)])
+        both = str(self.write("b.jsonl", '{"tokens": [1, 2], "input_ids": [3, 4]}\n'))
+        self.refused(["b.jsonl:1", "has tokens and input_ids"], self.rows, both)
+        null = str(self.write("n.jsonl", '{"tokens": null, "input_ids": [3, 4]}\n'))
+        self.assertEqual(self.rows(null), [([3, 4], None)])
 
     def test_keys_of_jsonl(self):
         for row, expected in (

@@ -122,11 +122,23 @@ class MeaningTest(FolderTest):
                 ({"messages": [{"from": "human", "value": "a"}]}, "without a role"), ({"messages": "a"}, "not JSON"),
                 ({"messages": [turn, {"role": "user", "content": [{"type": "image"}]}]}, "messages[1]"),
                 ({"messages": [{**turn, "weight": 0}]}, "--loss last"), ({"messages": [{**turn, "train": False}]}, "train"),
+                ({"messages": [{**turn, "weight": 0.0}]}, "with weight: 0.0"),
+                ({"messages": [{**turn, "loss_weight": 0.5}]}, "loss_weight"), ({"messages": [{**turn, "loss": False}]}, "loss"),
+                ({"messages": [{**turn, "trainable": 0}]}, "trainable"), ({"messages": [{**turn, "masked": True}]}, "masked"),
+                ({"text": "a", "weight": 0.0}, "has weight = 0.0"), ({"text": "a", "sample_weight": 0.5}, "sample_weight"),
+                ({"messages": [turn], "weight": 0}, "has weight = 0"), ({"text": "a", "train": False}, "has train = false"),
+                ({"prompt": "a", "completion": "b", "weight": 2}, "has weight = 2"),
+                ({"text": "a", "seq_lengths": [1, 2]}, "the list seq_lengths"),
                 ({"messages": [{**turn, "content": 5}]}, "it takes a string"), ({"messages": [turn], "tools": {}}, "a list"),
                 ({"prompt": "a", "completion": [turn]}, "the other not"),
                 ({"prompt": "a", "completion": "b", "tools": [{}]}, "nothing can use them")):
             with self.subTest(words):
                 self.refused(["rows.jsonl:3", words], self.meaning, row)
+        for row in ({"weight": 1}, {"weight": 1.0}, {"weight": None}, {"weight": "5 kg"}, {"label": 3}, {"train": True}):
+            with self.subTest(row):
+                self.assertEqual(self.meaning({"text": "a", **row}), "a")
+        good = {**turn, "weight": 1, "train": True, "loss": None}
+        self.assertEqual(self.meaning({"messages": [good]}).messages, [good])
         self.refused("has no body; it has text", self.meaning, {"text": "a"}, Keys(text="body"))
 
 

@@ -32,7 +32,7 @@ class ItemsTest(unittest.TestCase):
     def test_masks_say_what_counts(self):
         mask = [0, 0, 0, 1, 1]
         for said in ({"completion_mask": mask}, {"assistant_masks": torch.tensor(mask)}, {"labels": [IGNORED] * 3 + [4, 5]},
-                     {"assistant_mask": numpy.array(mask, bool)}, {"label_mask": [0.0, 0.0, 0.0, 1.0, 1.0]},
+                     {"assistant_mask": numpy.array(mask, bool)}, {"response_mask": [0.0, 0.0, 0.0, 1.0, 1.0]}, {"loss_mask": mask},
                      {"labels": IDS, "completion_mask": mask},
                      {"completion_mask": [0, 0, 1, 1, 1], "assistant_masks": [1, 1, 0, 1, 1]},
                      {"completion_mask": mask, "assistant_masks": None}):  # None: not given, as in Arrow
@@ -44,7 +44,7 @@ class ItemsTest(unittest.TestCase):
     def test_what_says_only_that_it_is_one_document(self):
         self.assertEqual(self.read({
             "input_ids": IDS, "attention_mask": [1] * 5, "position_ids": torch.arange(5), "token_type_ids": [0] * 5,
-            "seq_lengths": [5], "cu_seqlens": [0, 5], "seq_idx": [7] * 5, "text": "a label, a mask", "weight": None,
+            "seq_lengths": [5], "cu_seqlens": [0, 5], "seq_idx": [7] * 5, "special_tokens_mask": [1, 0, 0, 0, 1], "label": "a class", "weight": None,
             "length": 5, "id": 3}), (IDS, SHIFTED))
 
     def test_what_is_refused(self):
@@ -54,14 +54,15 @@ class ItemsTest(unittest.TestCase):
                 ({"completion_mask": [1, 1]}, "completion_mask .* no mask of its 5 tokens"),
                 ({"assistant_masks": [0, 1, 2, 1, 1]}, "assistant_masks .* no mask"),
                 ({"completion_mask": "00011"}, "completion_mask .* no mask"),
-                ({"loss_mask": [0, 0, 0, 1, 1]}, "loss_mask .*may be of tokens, or of those that predict"),
+                ({"label_mask": [0, 0, 0, 1, 1]}, "label_mask .*is not read"),
                 ({"position_ids": [0, 1, 0, 1, 2]}, "position_ids .*several documents"),
                 ({"position_ids": [2, 3, 4, 5, 6]}, "position_ids"), ({"token_type_ids": [0, 0, 1, 1, 1]}, "token_type_ids"),
+                ({"segment_ids": torch.tensor([0, 0, 1, 1, 1])}, "segment_ids .*several documents"),
                 ({"seq_lengths": [2, 3]}, "seq_lengths .*several documents"),
                 ({"cu_seqlens": [0, 2, 5]}, "cu_seqlens .*several documents"),
                 ({"cu_seq_lens_q": torch.tensor([0, 2, 5])}, "cu_seq_lens_q"), ({"seq_idx": [0, 0, 1, 1, 1]}, "seq_idx"),
-                ({"special_tokens_mask": [1, 0, 0, 0, 1]}, "special_tokens_mask .*is not read"),
                 ({"weights": [0.5] * 5}, "weights .*is not read"), ({"weight": 0.0}, "weight .*is not read"),
+                ({"sample_weight": torch.tensor(0.5)}, "sample_weight .*is not read"),
                 ({"pixel_values": [[0.0]]}, "pixel_values .*is not read"),
                 ({"labels": None}, "labels that are None"), ({"labels": [1, 2]}, "5 ids and 2 labels"),
                 ({"labels": [1, 2, 3, 4, -1]}, "-1 in labels.*does not count is -100"),
