@@ -17,7 +17,7 @@ from .container import replace_file
 from .convert import TARGETS, convert
 from .corpus import opened_corpus
 from .folder import Prepared
-from .histogram import svg_of
+from .histogram import FIRST, svg_of
 from .limits import TOO_LONG
 from .maker import Options
 from .prepare import Interrupted, prepare
@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
                      "Megatron's .bin and .idx, .bin of llm.c")
     one.add_argument("--limit", type=whole(2), metavar="TOKENS", help="say what this limit would cut")
     one.add_argument("--svg", metavar="FILE", help="write the histogram as a picture")
+    one.add_argument("--force", action="store_true", help="let --svg replace a file that is no such picture")
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=run_stats)
     one = commands.add_parser("inspect", help="the tokens of a document", description="The tokens of a document; an "
@@ -149,6 +150,10 @@ def run_prepare(found: argparse.Namespace) -> list[str]:
 
 def run_stats(found: argparse.Namespace) -> list[str]:
     tally = Tally()
+    if found.svg is not None:
+        expect_ours(Path(found.svg), found.inputs, found.force)
+    elif found.force:
+        refuse("--force", "is for --svg; give both or none")
     stats = stats_of([opened_corpus(given, tally) for given in found.inputs], found.limit)
     if found.svg is not None:
         try:
@@ -156,6 +161,24 @@ def run_stats(found: argparse.Namespace) -> list[str]:
         except OSError as error:
             refuse(found.svg, f"cannot be written: {error.strerror}")
     return [json.dumps(stats.to_json(), indent=1) if found.json else stats.text()]
+
+
+def expect_ours(svg: Path, inputs: list[str], force: bool) -> None:
+    """Refuses to replace an input, or what is no picture of stats."""
+    if not os.path.lexists(svg):
+        return
+    if svg.exists() and any(svg.samefile(path) for one in inputs for path in (
+            Path(one), Path(f"{one}.bin"), Path(f"{one}.idx")) if path.exists()):
+        refuse(svg, "is an input, which --svg would replace; give another FILE")
+    if force and not svg.is_dir():
+        return
+    begin = b""
+    if svg.is_file():
+        with open(svg, "rb") as file:
+            begin = file.read(len(FIRST))
+    if begin != FIRST.encode():
+        refuse(svg, "is there already, and is no picture of paradyse-data stats; give another FILE, or --force to replace "
+               "it")
 
 
 def run_inspect(found: argparse.Namespace) -> list[str]:

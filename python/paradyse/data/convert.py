@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ import numpy as np
 from .container import beside, discard, new_file, settle
 from .corpus import IGNORED, Corpus, keeps_labels, largest_id, opened_corpus
 from .document import Document, expect_ids
-from .folder import Prepared, ShardWriter, write_head
+from .folder import ENDINGS, Prepared, ShardWriter, write_head
 from .limits import labelled
 from .llmc import FLAVOURS, write_llmc
 from .refusal import refuse
@@ -27,9 +28,9 @@ def convert(inputs: list[str], to: str, out: Path, vocab_size: int | None = None
             shard_tokens: int = SHARD_TOKENS) -> list[str]:
     """Writes `out`: a folder, a file, or the prefix of a pair.  Returns lines that say what is in it."""
     tally = Tally()
-    written = [beside(out, ".bin"), beside(out, ".idx")] if to == "megatron" else [out]
+    written = [beside(out, ending) for ending in (".bin", ".idx", *ENDINGS)] if to == "megatron" else [out]
     for path in written:
-        if path.exists():
+        if os.path.lexists(path):
             refuse(path, "is there already; give another --out, or remove it")
     corpora = [opened_corpus(given, tally) for given in inputs]
     vocabulary = vocab_size or vocabulary_of(inputs, corpora, tally)

@@ -8,6 +8,8 @@ from .stats import Stats
 from .tally import number
 
 WIDTH, HEIGHT, LEFT, TOP, FOOT = 720, 320, 60, 40, 60  # px
+FIRST = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '  # line: by which it is known
+         'font-family="sans-serif" font-size="11" text-anchor="middle">')
 
 
 def svg_of(stats: Stats) -> str:
@@ -15,9 +17,7 @@ def svg_of(stats: Stats) -> str:
     most = max(one.documents for one in bins)
     step = (WIDTH - LEFT - 20) / len(bins)
     low, high = HEIGHT - FOOT, HEIGHT - FOOT - TOP
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
-             'font-family="sans-serif" font-size="11" text-anchor="middle">',
-             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+    parts = [FIRST, f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
              f'<text x="{WIDTH / 2}" y="18" font-size="13">{escape(stats.name[:80])}: '
              f"{number(len(stats.lengths), 'document')}, {number(tokens, 'token')}</text>",
              f'<text x="{WIDTH / 2}" y="{HEIGHT - 12}">tokens of a document (bars: documents; dots: % of all tokens)</text>']

@@ -61,7 +61,14 @@ class Costs:
             if pair and len(numbers) != 2:
                 raise ValueError(f"costs: {name} {value!r}: accepted are two finite numbers from 0 on")
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: str | Path, force: bool = False) -> None:
+        """Raises FileExistsError for a file that is not of costs, unless `force` is given."""
+        if os.path.lexists(path) and not force:
+            try:
+                costs(path)
+            except (ValueError, OSError) as error:
+                raise FileExistsError(f"{path} is there already, and is no file of Costs.write(): give another "
+                                      "path, or force=True to replace it") from error
         Path(path).write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
 

@@ -80,6 +80,17 @@ class ConvertTest(FolderTest):
         null = str(self.write("n.jsonl", '{"tokens": null, "input_ids": [3, 4]}\n'))
         self.assertEqual(self.rows(null), [([3, 4], None)])
 
+    def test_no_file_of_others_is_replaced_or_removed(self):
+        source = self.jsonl("s.jsonl", [([1, 2, 3], [-100, 2, 3])])
+        for name in ("m.bin", "m.idx", "m.labels.bin", "m.labels.idx", "m.sources.bin"):
+            mine = self.write(name, "mine")
+            with self.subTest(name):
+                self.refused([name, "is there already"], self.convert, source, "megatron", "m")
+                self.assertEqual(mine.read_text(), "mine")
+            mine.unlink()
+        (self.folder / "link").symlink_to(self.folder / "nowhere")
+        self.refused(["link", "is there already"], self.convert, source, "jsonl", "link")
+
     def test_keys_of_jsonl(self):
         for row, expected in (
                 ({"input_ids": [1, 2, 3], "loss_mask": [0, 0, 1]}, [-100, -100, 3]),

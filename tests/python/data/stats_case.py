@@ -75,6 +75,23 @@ class StatsTest(FolderTest):
         self.assertTrue((self.folder / "x.svg").read_text().startswith("<svg"))
         self.assertIn("cannot be written", self.command("stats", folder, "--svg", "none/x.svg", code=2))
 
+    def test_a_picture_replaces_no_file_of_others(self):
+        rows = self.write("rows.jsonl", '{"tokens": [1, 2, 3]}\n')
+        for options in ((), ("--force",)):
+            self.assertIn("is an input", self.command("stats", "rows.jsonl", "--svg", "rows.jsonl", *options, code=2))
+        self.assertEqual(rows.read_text(), '{"tokens": [1, 2, 3]}\n')
+        for content in ("thesis", "", "<svg>mine</svg>"):
+            mine = self.write("mine.txt", content)
+            with self.subTest(content):
+                self.assertIn("is there already", self.command("stats", "rows.jsonl", "--svg", "mine.txt", code=2))
+                self.assertEqual(mine.read_text(), content)
+        for options in (("--force",), ()):  # then it is its own
+            self.command("stats", "rows.jsonl", "--svg", "mine.txt", *options)
+            self.assertTrue(mine.read_text().startswith("<svg"))
+        (self.folder / "link").symlink_to(self.folder / "nowhere")
+        self.assertIn("is there already", self.command("stats", "rows.jsonl", "--svg", "link", code=2))
+        self.assertIn("is for --svg", self.command("stats", "rows.jsonl", "--force", code=2))
+
     def test_inspect(self):
         folder = self.folder_of([([1] * 5, None), ([10, 2, 30, 4, 50], [1, 0, 1, 0, 1])])
         corpus = opened_corpus(folder, Tally())

@@ -93,6 +93,14 @@ class CostsTest(unittest.TestCase):
             file = pathlib.Path(folder) / "costs.json"
             costs.write(file)
             self.assertEqual(pt.costs(file), costs)
+            costs.write(file)  # its own
+            for mine in ("mine", '{"a": 1}', ""):
+                file.write_text(mine)
+                with self.subTest(mine), self.assertRaisesRegex(FileExistsError, f"{file} is there already"):
+                    costs.write(file)
+                self.assertEqual(file.read_text(), mine)
+            costs.write(file, force=True)
+            self.assertEqual(pt.costs(file), costs)
             file.write_text(json.dumps({"tokens": 3}))
             with self.assertRaisesRegex(ValueError, "no file of Costs.write"):
                 pt.costs(file)
