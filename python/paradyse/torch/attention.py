@@ -128,7 +128,8 @@ def _rope_types(config: Any, model: Any) -> set[str]:
 
 def _ids(model: Any, config: Any, count: int) -> torch.Tensor:
     numbers = torch.arange(count, device=next(model.parameters()).device)
-    return (1 + numbers * numbers % 11) % config.vocab_size
+    vocabulary: int = config.vocab_size
+    return (1 + numbers * numbers % 11) % vocabulary
 
 
 def _apart_by(found: torch.Tensor, wanted: torch.Tensor) -> float:
@@ -142,8 +143,8 @@ def _own_logits(model: Any, config: Any) -> tuple[torch.Tensor, torch.Tensor]:
     table = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
     sizes = {config.vocab_size, getattr(table, "num_embeddings", config.vocab_size)}
     with torch.no_grad():
-        found = [getattr(model(input_ids=part[None], use_cache=False), "logits", None)
-                 for part in (ids, ids[:len(ids) // 2])]
+        found: list[Any] = [getattr(model(input_ids=part[None], use_cache=False), "logits", None)
+                            for part in (ids, ids[:len(ids) // 2])]
     whole, begin = found
     if whole is None or whole.ndim != 3 or whole.shape[1] != len(ids) or whole.shape[2] not in sizes:
         shape = "no logits" if whole is None else f"logits {list(whole.shape)}"

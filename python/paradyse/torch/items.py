@@ -3,8 +3,9 @@
 What an item says of its tokens is read where it has one meaning, and refused by name where a plan would drop it.
 """
 
+import math
 from collections.abc import Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NoReturn
 
 import numpy as np
@@ -50,6 +51,11 @@ def ids_and_labels(item: Any, document: int, length: int,
 def expect_whole(name: str, value: Any, least: int) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} {value!r}: accepted are whole numbers from {least} on")
+
+
+def finite(value: Any) -> bool:
+    """A number, and no infinity."""
+    return isinstance(value, Real) and not isinstance(value, bool) and -math.inf < float(value) < math.inf
 
 
 def length_of(item: Any) -> int:

@@ -1,9 +1,7 @@
 """What a model takes on this machine, fitted from its own forward and backward passes."""
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import torch.distributed as dist
 
 from .attention import NAME
 from .exchange import Exchange, wait
-from .items import expect_whole
+from .items import expect_whole, finite
 from .planner import Costs
 from .steps import loss_sum, now, recompute_layers
 
@@ -31,7 +29,7 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
     if config._attn_implementation != NAME:
         raise ValueError(f"{type(model).__name__} is not attached, so that its attention would not be that of "
                          "plans: call attach(model) first")
-    if not (isinstance(seconds, Real) and 0 <= seconds < math.inf):
+    if not (finite(seconds) and seconds >= 0):
         raise ValueError(f"seconds {seconds!r}: accepted is a number from 0 on")
     expect_whole("longest", longest, 1)
     if node is not None:

@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
-import math
 import os
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from .exchange import expect_average
-from .items import expect_whole, whole
+from .items import expect_whole, finite, whole
 
 SPACES = {"torch": "planned groups", "static": "every document over all ranks",
           "node": "every document over a node", "packed": "longest first, onto single ranks",
@@ -54,8 +53,7 @@ class Costs:
                 continue
             numbers = value if pair and isinstance(value, (tuple, list)) and len(value) == 2 else [value]
             for number in numbers:
-                if isinstance(number, bool) or not isinstance(number, Real) or not least <= number < math.inf or (
-                        name == "recompute" and not number):
+                if not finite(number) or number < least or (name == "recompute" and not number):
                     raise ValueError(f"costs: {name} {value!r}: accepted " + (
                         "are two finite numbers" if pair else "is a finite number") + " from 0 on")
             if pair and len(numbers) != 2:
@@ -96,15 +94,15 @@ class Planner:
     def __init__(self, config: Any, *, costs: Costs, memory: int | str, ranks: int | None = None,
                  weights: str = "ddp", node: int | None = None, space: str = "torch", recompute: bool = True,
                  moments: int = 8, reserve: float = 0.05, seed: int = 1, deadline: float = 600.0) -> None:
-        for name, value, least in (("ranks", ranks, 1), ("node", node, 1), ("seed", seed, 0),
+        for what, count, least in (("ranks", ranks, 1), ("node", node, 1), ("seed", seed, 0),
                                    ("moments", moments, 0)):
-            if value is not None:
-                expect_whole(name, value, least)
+            if count is not None:
+                expect_whole(what, count, least)
         if seed >= 2**64:
             raise ValueError(f"seed {seed}: accepted are whole numbers below 2^64")
-        if not (isinstance(reserve, Real) and 0 <= reserve < 1):
+        if not (finite(reserve) and 0 <= reserve < 1):
             raise ValueError(f"reserve {reserve!r}: accepted is a share of the memory, from 0 to below 1")
-        if not (isinstance(deadline, Real) and 0 < deadline < math.inf):
+        if not (finite(deadline) and deadline > 0):
             raise ValueError(f"deadline {deadline!r}: accepted are seconds above 0")
         joined = dist.is_initialized() and ranks != 1
         self.ranks = ranks or (dist.get_world_size() if joined else 1)

@@ -11,7 +11,8 @@ from torchtitan.protocols.module import Module
 
 from .attention import attend
 from .exchange import Exchange
-from .steps import IGNORED, Steps
+from .items import IGNORED
+from .steps import Steps
 
 
 class PlannedAttention(Module):
