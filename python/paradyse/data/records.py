@@ -102,7 +102,8 @@ class Reader:
                                       for name in names if name not in read}
             for batch in table.iter_batches(256, list(range(unit.begin, unit.end)), wanted):
                 for row in batch.to_pylist():
-                    yield Record(Place(unit.source, file.path, number), {**without_none(row, top=True), **unused}, 0)
+                    found = {**unused, **without_none(row, top=True)}
+                    yield Record(Place(unit.source, file.path, number), {name: found[name] for name in names}, 0)
                     number += 1
         except (OSError, need("pyarrow", "pyarrow", "a Parquet file").ArrowException) as error:
             refuse(file.path, f"cannot be read as Parquet ({str(error).splitlines()[0]}); fetch or write it again")

@@ -38,6 +38,12 @@ class RowsTest(FolderTest):
         self.parquet("a.parquet", [{"body": "a", "labels": [1]}])
         self.refused("a.parquet:1: has no document; it has body", self.prepared, "a.parquet")
         self.refused("the list labels", self.prepared, "a.parquet", text_key="body", out="o2")
+        for place, (weight, words) in enumerate(((1.0, ""), (0.0, "b.parquet:1: has weight = 0.0"), (None, ""))):
+            self.parquet("b.parquet", [{"text": "ab", "weight": weight}, {"text": "c", "weight": 1.0}])
+            if words:
+                self.refused(words, self.prepared, "b.parquet", out=f"w{place}")
+            else:
+                self.assertEqual(len(self.prepared("b.parquet", out=f"w{place}")), 2)
         whole = (self.folder / "a.parquet").read_bytes()
         for damaged in (whole[:-9], b"PAR1", b""):
             self.write("d.parquet", damaged)
