@@ -515,7 +515,7 @@ class RestartTest(DurableTest):
         process.send_signal(signal.SIGTERM)  # no restart
         os.kill(one, signal.SIGKILL)
         said = process.stderr.read()
-        self.assertEqual(process.wait(timeout=60), FAILED, said)
+        self.assertIn(process.wait(timeout=60), (FAILED, 137), said)  # whichever rank is seen to end first
         self.assertEqual(list(run.glob("checkpoints/*")), [])
 
     def test_a_reader_that_leaves(self):

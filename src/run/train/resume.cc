@@ -219,16 +219,19 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
   const CheckpointState& state = from.state;
   const RunConfig& config = now.config;
   std::vector<std::string> changes;
+  const std::string file = (from.checkpoint.parent_path().parent_path() / "config.toml").string();
+  const bool by_its_file = std::ranges::any_of(
+      now.entries, [&](const ConfigEntry& entry) { return entry.origin.starts_with(file + ":"); });
   for (const ConfigEntry& entry : now.entries) {
     const auto before = state.configuration.find(entry.key);
     if (before == state.configuration.end() || before->second == entry.value) {
       continue;
     }
-    if (entry.origin == "default") {  // a run's file has all keys
+    if (by_its_file && entry.origin == "default") {  // a run's file has all keys
       throw std::invalid_argument(fmt::format(
           "{}: does not have {}, which is {} in {}: the file was cut short. Restore it, or delete "
           "it: it is then written again from the checkpoint",
-          (from.checkpoint.parent_path().parent_path() / "config.toml").string(),
+          file,
           entry.key,
           before->second,
           from.checkpoint.string()));

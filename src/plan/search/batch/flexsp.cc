@@ -41,9 +41,6 @@ constexpr double kWorthSeeking = 0.99;
 // Estimates are above what is predicted exactly by less than this, but for what lengths between
 // the rungs of their ladder (layer_costs.h) are read off too high: ranks share few tokens unevenly.
 constexpr double kRounding = 0.998;
-// What is predicted exactly is above the planner's estimate of a grouping, or below it by less than
-// this, where groups mix layers.
-constexpr double kMixing = 0.95;
 constexpr double kLeastSeconds = 1e-9;
 
 // Documents of a batch, of which more are planned in bundles: the work of planning grows as their
@@ -121,7 +118,7 @@ class Groups {
       const GroupingTask task = grouping_task(kinds, room);
       const GroupingAnswer answer =
           grouping_planner(planner_).plan_on(task, {.moves = kMovesOfTraining});
-      if (!answer.grouping || kMixing * (answer.grouping->seconds + of_step()) > worth_below) {
+      if (!answer.grouping) {
         return std::nullopt;
       }
       // Groups choose options by themselves; what all have to share (plan.h) is the checker's to
