@@ -230,6 +230,7 @@ TEST_F(Checkpoint, IsOfTheStepThatWasCopied) {
 TEST_F(Checkpoint, OneOfEverySoManyStepsStays) {
   for (const char* step : {"000040", "000099", "000130", "000180", "000250", "000320", "000390"}) {
     fs::create_directories(at(step));
+    std::ofstream(at(step) / "state.json") << "{}";
     prune_checkpoints(checkpoints(), 2, 100);
   }
   EXPECT_THAT(names_in(checkpoints()), ElementsAre("000130", "000250", "000320", "000390"));
