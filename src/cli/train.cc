@@ -165,8 +165,7 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
         fmt::format(
             "only {}, with the recomputation it needs: predicted {:.3g} s for {} of {} steps; this "
             "run's plans: {:.3g} s, ratio {:.2f} (costs at the end). Measured steps took {:.2f} "
-            "times "
-            "as long as predicted (geometric mean) and are off by a factor of {:.2f}: {}",
+            "times as long as predicted (geometric mean) and are off by a factor of {:.2f}: {}",
             s.best_static->strategy,
             s.best_static->seconds,
             s.best_static->batches,

@@ -226,8 +226,8 @@ void RunRecord::compare(DocumentPlanner& known) {
   try {
     for (std::int64_t i = 0; i < steps; ++i) {
       Plan plan = folder_->read_plan(1 + i * summary_.steps / steps);
-      if (plan.ranks ==
-          known.task().ranks) {  // before the run was resumed there may have been others
+      // before the run was resumed there may have been others
+      if (plan.ranks == known.task().ranks) {
         plans.push_back(std::move(plan));
       }
     }

@@ -311,7 +311,7 @@ std::optional<Plan> Borders::best_of_borders(
     }
     const bool tried = k % every == 0 && (tries_ == Tries::every_border || k == 0);
     const std::vector<std::int64_t> rest(
-        order.begin() + static_cast<std::ptrdiff_t>(k), order.end());
+        tried ? order.begin() + static_cast<std::ptrdiff_t>(k) : order.end(), order.end());
     for (WholeCosts& costs : tried ? std::span(whole) : std::span<WholeCosts>()) {
       double sum = long_seconds;
       const Dealt dealt = deal(lengths, rest, costs);
