@@ -1,9 +1,12 @@
 #include <stdexcept>
+#include <string>
 
 #include "python/bindings/bindings.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/base/xxh64.h"
 #include "src/plan/simulate/batch_question.h"
+#include "src/plan/tokens/mapped_file.h"
 
 namespace paradyse::python {
 
@@ -23,6 +26,16 @@ Dtype half_or_single(const std::string& dtype) {
   return dtype_named(dtype);
 }
 
+namespace {
+
+std::string file_xxh64(const std::string& path) {
+  Xxh64 hash;
+  hash.add(MappedFile(path).bytes());
+  return hash.hex();
+}
+
+}  // namespace
+
 NB_MODULE(_plan, module) {
   module.doc() = "The plan side of ParaDySe: who computes what, decided from numbers alone.";
   nb::exception<NoPlan>(module, "NoPlan", PyExc_ValueError);
@@ -33,6 +46,12 @@ NB_MODULE(_plan, module) {
   bind_layers(module);
   bind_layout(module);
   bind_simulate(module);
+  module.def(
+      "file_xxh64",
+      file_xxh64,
+      "path"_a,
+      WithoutGil(),
+      "XXH64 of a file, 16 digits, as checkpoints have it.");
 }
 
 }  // namespace paradyse::python

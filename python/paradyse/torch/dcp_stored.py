@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError, safe_open
 
+from .._plan import file_xxh64
 from ..data.json_file import json_file
 from ..data.refusal import refuse
-from .checksums import Number, file_xxh64, sha256_of
+from .checksums import Number, sha256_of
 
 FORMAT, VERSION = "paradyse-checkpoint", 1  # of state.json and the ranks' files
 MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW, beside `step`
@@ -155,7 +156,7 @@ def state_of(folder: Path) -> dict[str, Any]:
             refuse(path, "is no file that can be read: the checkpoint is damaged")
         if path.stat().st_size != size:
             refuse(path, f"has {path.stat().st_size} bytes, but was written with {size}: the checkpoint is damaged")
-        if (found := file_xxh64(path)) != check:
+        if (found := file_xxh64(str(path))) != check:
             refuse(path, f"has XXH64 {found}, but was written with {check}: the checkpoint is damaged")
     return state
 
