@@ -88,7 +88,7 @@ def launched(options, backend, *command):
     if backend == "gloo":
         return run([options.program, "launch", "-n", options.ranks, "--", *command])
     options.port += 1
-    return two_nodes.launch(str(options.program.resolve()), options.port, *command)
+    return two_nodes.launch(str(options.program.resolve()), options.ranks // 2, options.port, *command)
 
 
 def measured_steps(options, backend, folder, number, lengths, plan, vocab):

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Trains on samples of unlike sizes on two nodes that a slow link joins, by several batch planners in turn.
 
-The nodes are network namespaces of this machine with two ranks on one core each (Linux, as root).
-Data is drawn: documents of lengths that are lognormal (median 1,200, sigma 1.66, at most 96,000)
-scaled to 4,096 tokens, and one of --longest for every two steps, which only four ranks hold; clips of 8 to 64 frames for a video
-model; alignments of up to --longest residues (120) for a protein model, the shortest a sixth of that.
+The nodes are network namespaces of this machine with two ranks (or --ranks-per-node) on one core each (Linux, as
+root).  Data is drawn: documents of lengths that are lognormal (median 1,200, sigma 1.66, at most 96,000) scaled to
+4,096 tokens, and one of --longest for every two steps, which only four ranks hold (or all of --equal tokens); clips
+of 8 to 64 frames for a video model; alignments of up to --longest residues (120) for a protein model, the shortest a sixth of that.
 
 A planner is a row of the table of batch planners, or static:STRATEGY: all documents on all ranks by one
-strategy, which recomputes where it must.
+strategy, which recomputes where it must.  PLANNER+world has weights sharded over all ranks and gathered in
+each micro-batch.
 With PROGRAM paradyse-lab there are rivals, too: groups-by-megatron, groups-by-verl, groups-by-longest-first.
 
 usage: benchmarks/two_nodes.py PROGRAM OUT.json [--family text|stdit|evoformer] [--mbit 100] [--planners a,b]
@@ -60,11 +61,11 @@ def set_up(mbit):
             shell(f"{run} tc qdisc add dev pds{i} root tbf rate {mbit}mbit burst 128kb latency 2s")
 
 
-def launch(program, port, *args):
+def launch(program, per_node, port, *args):
     """The command on both nodes; node 0's standard output, or None where no plan fits."""
     known = {**os.environ, "PARADYSE_SECRET": SECRET}
     nodes = [subprocess.Popen(
-        ["ip", "netns", "exec", space, "taskset", "-c", str(i % os.cpu_count()), program, "launch", "-n", "2",
+        ["ip", "netns", "exec", space, "taskset", "-c", str(i % os.cpu_count()), program, "launch", "-n", str(per_node),
          "--nodes", "2", "--node", str(i), "--rendezvous", f"10.77.0.1:{port}", "--", *map(str, args)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=known) for i, space in enumerate(SPACES)]
     said = [node.communicate(timeout=DEADLINE) for node in nodes]
@@ -75,8 +76,8 @@ def launch(program, port, *args):
     return said[0][0]
 
 
-def draw_documents(folder, rng, tokens, steps, longest):
-    """For so many steps, and one of the longest for every two."""
+def draw_documents(folder, rng, tokens, steps, longest, equal):
+    """For so many steps, and one of the longest for every two; or all of one length."""
     files = sorted(pathlib.Path("/usr/lib/python3").rglob("*.py"))[:400]
     text = b"".join(file.read_bytes() for file in files)
     if len(text) < longest:
@@ -84,8 +85,11 @@ def draw_documents(folder, rng, tokens, steps, longest):
     at = 0
     with open(folder / "documents.jsonl", "w", encoding="ascii") as out:
         for step in range(steps):
-            lengths = [longest] if step % 2 == 0 else []
+            lengths = [longest] if step % 2 == 0 and not equal else []
             while sum(lengths) < tokens:
+                if equal:
+                    lengths.append(equal)
+                    continue
                 drawn = rng.lognormvariate(7.09, 1.66)
                 if drawn <= 96000:
                     lengths.append(max(8, round(drawn * SCALED / 96000)))
@@ -128,6 +132,8 @@ def main():
     parser.add_argument("--tokens", type=int, help="tokens or rows of a step; default: 32768 for text, else 12000")
     parser.add_argument("--longest", type=int,
                         help="tokens of the longest document (4608), residues of the longest alignment (120)")
+    parser.add_argument("--equal", type=int, help="tokens of every document, in place of drawn lengths")
+    parser.add_argument("--ranks-per-node", type=int, default=2)
     parser.add_argument("--steps", type=int, default=12, help="that are counted")
     parser.add_argument("--warm", type=int, default=4, help="steps before them")
     parser.add_argument("--repeats", type=int, default=3)
@@ -144,7 +150,7 @@ def main():
     (folder / "model.toml").write_text(MODELS[options.family])
     if text:
         draw_documents(folder / "data", random.Random(1), options.tokens, options.steps + options.warm + 1,
-                       options.longest)
+                       options.longest, options.equal)
     elif options.family == "stdit":
         draw_clips(folder / "data", random.Random(1))
     else:
@@ -153,7 +159,8 @@ def main():
 
     def config(planner, costs):
         file = folder / f"{planner.replace(':', '-')}.toml"
-        kind, _, attention = planner.partition(":")
+        kind, _, world = planner.partition("+")
+        kind, _, attention = kind.partition(":")
         which = f'batch_planner = "{kind}"' if kind != "static" else (
             f'batch_planner = "groups-of-all"\nattention = "{attention}"\nmlp = "{MLP_OF.get(attention, "gather")}"')
         file.write_text(f"""
@@ -162,9 +169,10 @@ path = "{folder}/model.toml"
 [data]
 path = "{folder}/data"
 [parallel]
-ranks = 4
+ranks = {2 * options.ranks_per_node}
 memory_per_rank = "{options.memory}"
 {which}
+{'weight_domain = "world"' + chr(10) + 'gather_weights = "micro-batch"' if world == "world" else ""}
 [train]
 steps = {options.steps + options.warm}
 tokens_per_step = {options.tokens}
@@ -184,8 +192,8 @@ clips = 0
     try:
         costs = options.costs or "none"
         if options.profile > 0 and not options.costs:
-            launch(program, port, "profile", "-c", config("borders", "none"), "--seconds", options.profile, "--out",
-                   folder / "profile.jsonl")
+            launch(program, options.ranks_per_node, port, "profile", "-c", config("borders", "none"), "--seconds",
+                   options.profile, "--out", folder / "profile.jsonl")
             subprocess.run([program, "fit", "--profile", folder / "profile.jsonl", "--out", folder / "costs.json"],
                            check=True, stdout=subprocess.DEVNULL)
             costs = folder / "costs.json"
@@ -195,7 +203,7 @@ clips = 0
         for repeat in range(options.repeats):
             for planner in planners[repeat % len(planners):] + planners[:repeat % len(planners)]:
                 port += 1
-                said = launch(program, port, "train", "-c", config(planner, costs), "--json")
+                said = launch(program, options.ranks_per_node, port, "train", "-c", config(planner, costs), "--json")
                 if said is None:
                     print(f"{planner:12} no plan fits", flush=True)
                     continue

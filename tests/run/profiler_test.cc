@@ -219,6 +219,22 @@ TEST(Profiler, MeasuresTwiceInGroupsOfEverySize) {
   std::filesystem::remove(file);
 }
 
+// A fit takes three sizes, and time or memory may end a profile before the largest.
+TEST(Profiler, HasSmallSizesOfLargeSamples) {
+  const Model model = Model(test::small_evoformer(2));
+  const auto sizes_up_to = [&](std::int64_t residues) {
+    const DimSizes largest = {
+        {"sequences", 16}, {"residues", residues}, {"i", residues}, {"j", residues}};
+    return profile_sizes(model, {.lengths = {model.rows(largest)}, .dims = {largest}});
+  };
+  EXPECT_EQ(sizes_up_to(24).size(), 3U);
+  const std::vector<DimSizes> sizes = sizes_up_to(600);
+  ASSERT_EQ(sizes.size(), 5U);
+  EXPECT_EQ(sizes.front().at("residues"), 37);
+  EXPECT_TRUE(std::ranges::is_sorted(
+      sizes, std::less_equal(), [&](const DimSizes& dims) { return model.rows(dims); }));
+}
+
 // The planned layout and every rival's, at three sizes; what is fitted to it predicts plans.
 TEST(Profiler, MeasuresPartsOfVideoAndProteinModels) {
   for (const Model& shape : {Model(test::small_stdit(3)), Model(test::small_evoformer(2))}) {

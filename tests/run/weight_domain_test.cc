@@ -221,6 +221,82 @@ TEST_F(WeightDomain, IsChosenByPredictedTime) {
   }
 }
 
+// Tensor-parallel and streamed weights are those of all ranks: auto finds that out by itself.
+TEST_F(WeightDomain, IsTheWorldWhereAStrategyNeedsIt) {
+  const Ran alone = run(config("alone", {"parallel.ranks=1"}), 1);
+  for (const auto& [attention, mlp] :
+       {std::pair("METP", "pass"), std::pair("MegatronTS", "hold")}) {
+    SCOPED_TRACE(attention);
+    const Ran nodes =
+        run(config(
+                attention,
+                {"parallel.ranks=4",
+                 "parallel.batch_planner=groups-of-all",
+                 "parallel.attention=" + std::string(attention),
+                 "parallel.mlp=" + std::string(mlp)}),
+            2);
+    expect_same(alone, nodes, 1e-9);
+    for (const Plan& plan : plans_of(attention)) {
+      EXPECT_EQ(plan.weight_domain, 4);
+    }
+  }
+}
+
+TEST_F(WeightDomain, GathersAsOftenAsAskedFor) {
+  for (const bool text : {true, false}) {
+    const std::string family = text ? "text" : "protein";
+    const Ran alone = run(config(family + "-1", {"parallel.ranks=1"}, text), 1);
+    for (const std::string often : {"micro-batch", "step"}) {
+      for (const std::string planner : {"groups", "borders", "groups-of-1"}) {
+        for (const std::string memory : {"0", "64MiB"}) {
+          const std::string name = family + often + planner + memory;
+          SCOPED_TRACE(name);
+          const Ran ran =
+              run(config(
+                      name,
+                      {"parallel.ranks=3",
+                       "parallel.batch_planner=" + planner,
+                       "parallel.gather_weights=" + often,
+                       "parallel.memory_per_rank=" + memory},
+                      text),
+                  3);
+          expect_same(alone, ran, 1e-9);
+          for (const Plan& plan : plans_of(name)) {
+            EXPECT_EQ(whole_weights(plan), often == "step");
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(WeightDomain, IsNotGatheredInEachMicroBatchOverNodes) {
+  const std::vector<std::string> each = {"parallel.ranks=4", "parallel.gather_weights=micro-batch"};
+  run(config("auto", each), 2);
+  for (const Plan& plan : plans_of("auto")) {
+    EXPECT_EQ(plan.weight_domain, 4);
+    EXPECT_FALSE(whole_weights(plan));
+  }
+  std::vector<std::string> node = each;
+  node.emplace_back("parallel.weight_domain=node");
+  try {
+    run(config("node", node), 2);
+    FAIL() << "not refused";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("parallel.gather_weights is micro-batch"));
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "node"));
+  try {
+    run(config(
+            "published",
+            {"parallel.layer_planner=paradyse-heuristic", "parallel.gather_weights=step"}),
+        4);
+    FAIL() << "not refused";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("take the layer planner 'exact'"));
+  }
+}
+
 TEST(Links, AreMeasuredBetweenNodesAlone) {
   OnNodes one(4);
   EXPECT_FALSE(measure_links(4, one, c10::Device(c10::kCPU)));

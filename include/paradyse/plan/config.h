@@ -60,6 +60,10 @@ struct RunConfig {
     // those of each node, whose sums of gradients nodes then exchange; auto: what is predicted to
     // be faster.
     std::string weight_domain = "auto";
+    // micro-batch: weights are gathered, and their gradients summed, in each micro-batch; step:
+    // once a step, and every rank holds all of them while it lasts; auto: what is predicted to be
+    // faster.
+    std::string gather_weights = "auto";
     std::string attention = "auto";        // auto: planned by cost; or a strategy
     std::string mlp = "auto";              // auto: the attention's weight mode when that is set
     std::string recompute = "auto";        // auto, or a level

@@ -263,6 +263,15 @@ std::vector<Field> fields(RunConfig& c) {
                "predicted time, where there are several nodes.",
        .value = &c.parallel.weight_domain,
        .accepted = {"auto", "world", "node"}},
+      {.key = "parallel.gather_weights",
+       .help = "How often sharded weights are all-gathered and their gradients reduce-scattered. "
+               "micro-batch: in each micro-batch, layer by layer. step: once a step, and each rank "
+               "holds all weights and gradients while it lasts (FSDP2: "
+               "set_reshard_after_backward(False)). auto: the one with the shorter predicted time; "
+               "without parallel.memory_per_rank it is micro-batch, since all weights may not fit "
+               "a rank.",
+       .value = &c.parallel.gather_weights,
+       .accepted = {"auto", "micro-batch", "step"}},
       {.key = "parallel.attention",
        .help = "Attention strategy. auto: chosen by predicted cost for every batch. Any other "
                "value is used for all documents.",

@@ -324,15 +324,18 @@ ProfileSubject profile_subject(const ProfileRequest& request) {
 }
 
 std::vector<DimSizes> profile_sizes(const Model& model, const BatchSizes& samples) {
+  constexpr std::int64_t kLeastRows = 512;  // of sizes smaller than a quarter
   const DimSizes& largest = *std::ranges::max_element(
       samples.dims, {}, [&](const DimSizes& dims) { return model.rows(dims); });
   std::vector<DimSizes> sizes;
-  for (const std::int64_t share : {4, 2, 1}) {
+  for (const std::int64_t share : {16, 8, 4, 2, 1}) {
     DimSizes dims = largest;
     for (auto& [name, size] : dims) {
       size = std::max<std::int64_t>(1, size / share);
     }
-    if (sizes.empty() || model.rows(sizes.back()) < model.rows(dims)) {
+    // time or memory may end it before the largest, and a fit takes three sizes
+    const bool worth = share <= 4 || model.rows(dims) >= kLeastRows;
+    if (worth && (sizes.empty() || model.rows(sizes.back()) < model.rows(dims))) {
       sizes.push_back(std::move(dims));
     }
   }

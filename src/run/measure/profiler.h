@@ -51,8 +51,9 @@ StepKey step_key(const StepProbe& step);
 // Doublings from 64 tokens up to the longest document.
 std::vector<std::int64_t> profile_lengths(std::int64_t longest);
 
-// Of the sample with most rows a quarter of every dim, half of it, and all; fewer where these are
-// no three sizes.
+// Of the sample with most rows a quarter of every dim, half of it, and all; of large samples an
+// eighth and a sixteenth, too, since time or memory may end a profile before the largest.  Fewer
+// where these are no three sizes.
 std::vector<DimSizes> profile_sizes(const Model& model, const BatchSizes& samples);
 
 // The header that a profile made now would have: what a profile or costs file has to agree with.

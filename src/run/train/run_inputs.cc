@@ -341,6 +341,7 @@ PlanningTask planning_task(
     task.mlp = to_string(strategy("attention", task.attention).verb);
   }
   task.recompute = named(config.parallel.recompute);
+  task.gather_weights = named(config.parallel.gather_weights);
   task.offload = config.parallel.offload;
   task.planner = config.parallel.layer_planner;
   task.batch_planner = config.parallel.batch_planner;

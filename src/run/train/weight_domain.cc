@@ -64,6 +64,16 @@ std::optional<double> predicted(PlanningTask task, int domain, const TrainingInp
   return sum;
 }
 
+// The same over each node; none where a strategy that is asked for by name needs all ranks to
+// share weights (tensor-parallel and streamed ones do).
+std::optional<double> predicted_of_node(PlanningTask task, int node, const TrainingInputs& inputs) {
+  try {
+    return predicted(std::move(task), node, inputs);
+  } catch (const std::invalid_argument&) {  // all ranks had a planner
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 int weight_domain(
@@ -83,6 +93,12 @@ int weight_domain(
         kKey,
         kKey));
   }
+  if (asked == "node" && config.parallel.gather_weights == "micro-batch") {
+    throw std::invalid_argument(fmt::format(
+        "{} is node, and parallel.gather_weights is micro-batch: weights that each node holds are "
+        "gathered once a step; set one of them to auto",
+        kKey));
+  }
   if (const std::optional<int> given = given_domain(config, inputs, from)) {
     const int wanted = asked == "world" ? ranks : asked == "node" ? node : *given;
     if (wanted != *given) {
@@ -99,14 +115,15 @@ int weight_domain(
     }
     return *given;
   }
-  if (asked != "auto" || node == 1 || node == ranks) {
+  const bool each_time = config.parallel.gather_weights == "micro-batch";
+  if (asked != "auto" || node == 1 || node == ranks || each_time) {
     return asked == "node" ? node : ranks;
   }
   int domain = ranks;
   if (backend.leads()) {
     const PlanningTask task = planning_task(config, inputs.model.model, /*training=*/true, numbers);
     const std::optional<double> world = predicted(task, ranks, inputs);
-    const std::optional<double> of_node = predicted(task, node, inputs);
+    const std::optional<double> of_node = predicted_of_node(task, node, inputs);
     if (of_node && (!world || *of_node < kWorthCopies * *world)) {
       domain = node;
     }

@@ -53,6 +53,7 @@ struct PlanningTask {
   std::string attention = {};             // a strategy's name, or "" for any
   std::string mlp = {};                   // a verb or strategy's name, or "" for any
   std::string recompute = {};             // recompute_names(), or "" for any
+  std::string gather_weights = {};        // "micro-batch" or "step", or "" for any
   std::vector<std::string> without = {};  // strategies that are not to be used
   // Of strategies that have them; others are planned with their own default, or, where
   // `try_options` and the seconds go by the work, with what is worth a try (Option::candidates).

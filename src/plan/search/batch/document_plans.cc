@@ -71,6 +71,12 @@ DocumentPlans::DocumentPlans(PlanningTask asked)
   if (!layer_planner_->splits_all || !together) {
     whole_ = costs().of(1).uniform();
   }
+  if (layer_planner_->splits_all && task().gather_weights == "step") {
+    throw std::invalid_argument(
+        "planner: the layer planner '" + task().planner +
+        "' gathers weights in each micro-batch, as published; with weights gathered once a step "
+        "take the layer planner 'exact'");
+  }
   if (!together && whole_.empty()) {
     throw std::invalid_argument(
         "planner: no strategy is left with attention '" + task().attention + "' and mlp '" +

@@ -56,6 +56,10 @@ bool Planning::far_faster(const Plan& whole) {
 }
 
 BatchPlanner::Answer Planning::faster_of_both(const std::function<BatchPlanner::Answer()>& make) {
+  if (task_.gather_weights == "step" && !always_whole() && task_.training) {
+    const WholeWhile now(*this);
+    return make();
+  }
   if (always_whole() || !may_leave_weights_whole()) {
     return make();
   }
@@ -84,7 +88,8 @@ Messages Planning::messages() const {
 }
 
 bool Planning::may_leave_weights_whole() const {
-  return task_.training && task_.ranks > 1 && task_.memory_per_rank > 0;
+  return task_.training && task_.ranks > 1 && task_.memory_per_rank > 0 &&
+         task_.gather_weights.empty();
 }
 
 std::int64_t Planning::budget(std::int64_t tokens, Caps caps) const {
