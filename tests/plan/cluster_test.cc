@@ -210,6 +210,20 @@ TEST(ClusterFile, RefusesUnequalNodesAndTooManyRanks) {
   EXPECT_THAT(refusal(twice + between), HasSubstr("add up to more than 1048576 ranks"));
 }
 
+TEST(ClusterFile, SaysHowManyCopiesEnterANode) {
+  const auto between = [](const std::string& copies) {
+    return kWhole + "[between_nodes]\nbytes_per_second = 1e9\nlatency_seconds = 2e-6\n" + copies;
+  };
+  EXPECT_FALSE(cluster_from_toml(between(""), "c.toml").copy_for_each_rank);
+  EXPECT_FALSE(cluster_from_toml(between("copies = \"node\"\n"), "c.toml").copy_for_each_rank);
+  EXPECT_TRUE(cluster_from_toml(between("copies = \"rank\"\n"), "c.toml").copy_for_each_rank);
+  EXPECT_THAT(
+      refusal(between("copies = \"two\"\n")),
+      HasSubstr("between_nodes.copies: expected \"node\" or \"rank\", found \"two\""));
+  EXPECT_THAT(
+      refusal(kTop + kDevice + kInside + "copies = \"rank\"\n"), HasSubstr("copies: is not known"));
+}
+
 // What is written is read as the same, to the last bit.
 TEST(ClusterFile, WritesWhatItReads) {
   Cluster cluster = cluster_from_toml(kWhole, "c.toml");
@@ -223,6 +237,8 @@ TEST(ClusterFile, WritesWhatItReads) {
   const std::string text = to_toml(cluster, "of two kinds");
   EXPECT_EQ(text.substr(0, 15), "# of two kinds\n");
   EXPECT_EQ(cluster_from_toml(text, "again"), cluster);
+  cluster.copy_for_each_rank = true;
+  EXPECT_EQ(cluster_from_toml(to_toml(cluster), "again"), cluster);
   cluster.devices[0].count = 0;
   EXPECT_THROW(to_toml(cluster), std::invalid_argument);
 }

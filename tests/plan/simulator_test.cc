@@ -175,22 +175,26 @@ TEST(Simulator, ExchangesTakeTheirClosedForm) {
   fast.matmul_flops_per_second = fast.memory_bytes_per_second = kInfinite;
   fast.launch_seconds = 0;
   const Plan plan = uniform_plan(even, {256}, 4, alike(text_layer("MegatronTS", "hold")));
-  for (const bool two_nodes : {false, true}) {
+  // [copies that enter a node of what both of its ranks want]; 0: one node
+  for (const int copies : {0, 1, 2}) {
     for (const double between : {1e8, 1e9, 1e12}) {
+      const bool two_nodes = copies > 0;
+      c.copy_for_each_rank = copies == 2;
       c.ranks_per_node = two_nodes ? 2 : 4;
       c.between_nodes.bytes_per_second = between;
       const double latency = 2 * (two_nodes ? 5e-6 : 2e-6);  // two doublings
       // A rank gets all of `bytes` but its own quarter; half of them enter a node by two links.
       const auto gather = [&](double bytes) {
         const double inside = 0.75 * bytes / 1e10;
-        return latency + (two_nodes ? std::max(inside, bytes / 2 / (2 * between)) : inside);
+        return latency +
+               (two_nodes ? std::max(inside, copies * bytes / 2 / (2 * between)) : inside);
       };
       double expected = 0;
       expected += 3 * 10 * gather(2 * T * H);             // layers, forward and backward
       expected += gather(2 * V * H) + gather(4 * V * H);  // embedding: rows, gradients
       expected += gather(2 * V * H) + gather(4 * V * H);  // head
       for (const SimulatedRank& rank : simulate(plan, even, c).ranks) {
-        EXPECT_NEAR(rank.seconds, expected, 1e-9 * expected) << two_nodes << " " << between;
+        EXPECT_NEAR(rank.seconds, expected, 1e-9 * expected) << copies << " " << between;
         EXPECT_NEAR(rank.communication_seconds, expected, 1e-9 * expected);
         EXPECT_EQ(rank.compute_seconds, 0);
       }

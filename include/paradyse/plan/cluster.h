@@ -48,6 +48,9 @@ struct Cluster {
   std::vector<DeviceClass> devices;
   Link inside_node;
   Link between_nodes;
+  // What several ranks of a node want of another node crosses once for each of them (Gloo sends
+  // every rank its own), not once for all (NCCL's rings and trees).
+  bool copy_for_each_rank = false;
 
   [[nodiscard]] int ranks() const;
   [[nodiscard]] const DeviceClass& device(int rank) const;

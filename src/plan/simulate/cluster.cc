@@ -233,13 +233,26 @@ DeviceClass read_device(const Section& section) {
   return d;
 }
 
-Link read_link(const Section& section) {
+constexpr const char* kCopies = "copies";  // of what several ranks of a node want
+constexpr const char* kOfNode = "node";
+constexpr const char* kOfRank = "rank";
+
+Link read_link(const Section& section, const std::vector<std::string>& others) {
   Link link;
   const Key keys[] = {
       {.name = "bytes_per_second", .value = &link.bytes_per_second, .high = kMostBytes},
       {.name = "latency_seconds", .value = &link.latency_seconds, .low = 0, .high = kMostSeconds}};
-  section.read(keys);
+  section.read(keys, others);
   return link;
+}
+
+// Whether there is one for each rank.
+bool copies_for_each_rank(const Section& section) {
+  const std::string copies = section.text(kCopies).value_or(kOfNode);
+  if (copies != kOfNode && copies != kOfRank) {
+    section.refuse(kCopies, "expected \"node\" or \"rank\", found \"" + copies + "\"");
+  }
+  return copies == kOfRank;
 }
 
 }  // namespace
@@ -272,17 +285,25 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source) {
         std::to_string(cluster.ranks_per_node) + " does not divide the " +
             std::to_string(cluster.ranks()) + " ranks: nodes are equal runs of neighbouring ranks");
   }
-  const auto link = [&](const char* name, bool needed, Link absent) {
+  constexpr const char* kBetween = "between_nodes";
+  const auto link = [&](const std::string& name, bool needed, Link absent) {
     const toml::table* section = table[name].as_table();
     if (section == nullptr && (needed || table.contains(name))) {
       top.refuse(name, "a section with bytes_per_second and latency_seconds is needed");
     }
-    return section == nullptr ? absent
-                              : read_link(Section(*section, source, std::string(name) + "."));
+    if (section == nullptr) {
+      return absent;
+    }
+    const Section of_link(*section, source, std::string(name) + ".");
+    if (name != kBetween) {
+      return read_link(of_link, {});
+    }
+    cluster.copy_for_each_rank = copies_for_each_rank(of_link);
+    return read_link(of_link, {kCopies});
   };
   cluster.inside_node = link("inside_node", true, {});
   cluster.between_nodes =
-      link("between_nodes", cluster.ranks() > cluster.ranks_per_node, cluster.inside_node);
+      link(kBetween, cluster.ranks() > cluster.ranks_per_node, cluster.inside_node);
   return cluster;
 }
 
@@ -316,6 +337,9 @@ std::string to_toml(const Cluster& cluster, const std::string& note) {
   };
   link("inside_node", cluster.inside_node);
   link("between_nodes", cluster.between_nodes);
+  if (cluster.copy_for_each_rank) {
+    text << kCopies << " = " << quoted(kOfRank) << "\n";
+  }
   if (!(cluster_from_toml(text.str(), cluster.name) == cluster)) {
     throw std::logic_error("to_toml: the written text is read as another cluster:\n" + text.str());
   }

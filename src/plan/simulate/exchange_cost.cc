@@ -93,7 +93,8 @@ struct Passing {
   double node_out = 0;  // what other nodes want of this one, once for all of them
 };
 
-// What is read of a source, and the node that wants it (by its first member).
+// What is read of a source, and the node that wants it (by its first member; where each rank is
+// sent its own copy, by that rank).
 struct Wanted {
   int source = 0;
   Region region = {};
@@ -103,7 +104,8 @@ struct Wanted {
 };
 
 // [rank of the table]; `ranks`: their numbers in the cluster, `meetings`: who belongs together.
-// What several want passes any link once, as in NCCL's rings and trees: one hands it to the next.
+// What several want passes any link once, as in NCCL's rings and trees: one hands it to the next;
+// or, between nodes, once for each of them.
 std::vector<Passing> passing(
     const Transfer& table,
     const std::vector<int>& ranks,
@@ -120,7 +122,8 @@ std::vector<Passing> passing(
     if (box.source != box.destination) {
       const auto to = idx(box.destination);
       all[to].in += static_cast<double>(box.elements());
-      wanted.push_back({box.source, source_region(box), node[to]});
+      const bool own = cluster.copy_for_each_rank && node[to] != node[idx(box.source)];
+      wanted.push_back({box.source, source_region(box), own ? to : node[to]});
     }
   }
   std::ranges::sort(wanted);
@@ -134,9 +137,9 @@ std::vector<Passing> passing(
     last = &one;
     left = left && !fresh;
     all[from].out += fresh ? elements : 0;
-    if (one.node != node[from]) {
-      all[one.node].node_in += elements;
-      all[node[from]].node_out += left ? 0 : elements;
+    if (node[one.node] != node[from]) {
+      all[node[one.node]].node_in += elements;
+      all[node[from]].node_out += left && !cluster.copy_for_each_rank ? 0 : elements;
       left = true;
     }
   }

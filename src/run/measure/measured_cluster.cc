@@ -69,6 +69,7 @@ Cluster measured_cluster(const Model& model, int ranks, const std::shared_ptr<Ba
     cluster.ranks_per_node = node;
     cluster.inside_node = cluster_link(links->inside_node, node);
     cluster.between_nodes = cluster_link(links->between_nodes, ranks / node);
+    cluster.copy_for_each_rank = true;  // so Gloo sends, and NCCL is not measured here
   }
   return cluster;
 }
