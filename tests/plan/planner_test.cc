@@ -186,6 +186,66 @@ TEST(Planner, GathersWeightsOnceAStepWhereThatIsFaster) {
   EXPECT_FALSE(whole_weights(Planner(slow).plan(lengths).plan.value()));
 }
 
+// Goes by lengths, as the hybrid model does, and is wrong by a factor.
+class WrongByLength final : public TimeModel {
+ public:
+  WrongByLength(const MachineNumbers& machine, double times)
+      : exact_(closed_form(machine)), times_(times) {}
+  [[nodiscard]] std::string name() const override { return "wrong by length"; }
+  [[nodiscard]] bool by_work() const override { return false; }
+  [[nodiscard]] PartSeconds seconds(const PartQuestion& question) const override {
+    PartSeconds seconds = exact_->seconds(question);
+    for (double& phase : seconds.phases) {
+      phase *= times_;
+    }
+    return seconds;
+  }
+
+ private:
+  std::shared_ptr<const TimeModel> exact_;
+  double times_;
+};
+
+// A model that does not know plans with whole weights says nothing of whether they are faster.
+TEST(Planner, ComparesBothKindsByOneModel) {
+  const std::vector<std::int64_t> lengths = long_tailed(1, 30);
+  PlanningTask exact = task(4, std::int64_t{80} << 20);
+  exact.machine.cores = 4;
+  exact.machine.sent_bytes_per_second = 1e7;
+  for (const char* planner : {"groups", "borders"}) {
+    exact.batch_planner = planner;
+    ASSERT_TRUE(whole_weights(Planner(exact).plan(lengths).plan.value()));
+    for (const double times : {0.01, 1.0, 100.0}) {
+      PlanningTask wrong = exact;
+      wrong.by_work = closed_form(exact.machine);
+      wrong.seconds = std::make_shared<WrongByLength>(exact.machine, times);
+      EXPECT_TRUE(whole_weights(Planner(wrong).plan(lengths).plan.value()))
+          << planner << ", " << times;
+    }
+  }
+}
+
+// What is asked for is planned, whatever memory is known.
+TEST(Planner, GathersWeightsAsOftenAsAskedFor) {
+  const std::vector<std::int64_t> lengths = long_tailed(2, 8);
+  for (const std::string often : {"micro-batch", "step"}) {
+    for (const std::int64_t memory : {std::int64_t{0}, std::int64_t{80} << 20}) {
+      for (const char* planner : {"groups", "groups-of-1", "groups-of-all"}) {
+        PlanningTask asked = task(4, memory);
+        asked.batch_planner = planner;
+        asked.gather_weights = often;
+        const Plan plan = Planner(asked).plan(lengths).plan.value();
+        EXPECT_EQ(whole_weights(plan), often == "step") << planner << ", " << memory;
+        CheckContext context{.model = asked.model};
+        if (memory > 0) {
+          context.memory_per_rank = memory;
+        }
+        EXPECT_THAT(problems(plan, context), testing::IsEmpty());
+      }
+    }
+  }
+}
+
 // Sharding groups of some ranks: weights are whole while a step lasts, with or without a limit of
 // memory, and documents may be split over more ranks than share a copy.
 TEST(Planner, PlansForShardingGroupsOfSomeRanks) {

@@ -46,6 +46,9 @@ std::optional<int> given_domain(
 // some item of the data none.
 std::optional<double> predicted(PlanningTask task, int domain, const TrainingInputs& inputs) {
   task.weight_domain = domain;
+  if (task.by_work) {  // both by the model that knows both
+    task.seconds = task.by_work;
+  }
   const std::unique_ptr<BatchPlanner> planner = planner_for(std::move(task));
   for (const BatchSizes& alone : inputs.largest()) {
     if (!planner->plan(alone).plan) {

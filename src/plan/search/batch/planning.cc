@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/search/layers/part_cost.h"
 
 namespace paradyse {
 namespace {
@@ -20,8 +21,15 @@ constexpr double kSmallShare = 0.25;
 
 Planning::Planning(PlanningTask task)
     : task_(std::move(task)),
+      task_by_work_(task_),
       costs_(task_, correction_),
       prediction_(task_, correction_, speeds_, costs_) {
+  if (!seconds_of(task_, task_.domain())->by_work()) {
+    // as it stands: what steps taught was taught of the other model
+    static const Correction none;
+    task_by_work_.seconds = seconds_of(task_, 0);
+    prediction_by_work_.emplace(task_by_work_, none, speeds_, costs_);
+  }
   leave_weights_whole(always_whole());
 }
 
@@ -72,14 +80,23 @@ BatchPlanner::Answer Planning::faster_of_both(const std::function<BatchPlanner::
   if (whole.plan && far_faster(*whole.plan)) {
     return whole;
   }
-  if (whole.plan && whole.plan->predicted.seconds) {
+  if (whole.plan && whole.plan->predicted.seconds && !prediction_by_work_) {
     worth_below_ = *whole.plan->predicted.seconds;
   }
   BatchPlanner::Answer each_time = make();
   worth_below_ = std::numeric_limits<double>::infinity();
-  const bool take_whole = whole.plan && (!each_time.plan || whole.plan->predicted.seconds <
-                                                                each_time.plan->predicted.seconds);
+  const bool take_whole = whole.plan && (!each_time.plan || compared_seconds(*whole.plan) <
+                                                                compared_seconds(*each_time.plan));
   return take_whole ? whole : each_time;
+}
+
+double Planning::compared_seconds(const Plan& plan) {
+  if (!prediction_by_work_) {
+    return plan.predicted.seconds.value_or(0);
+  }
+  Plan again = plan;
+  prediction_by_work_->predict(again);
+  return again.predicted.seconds.value_or(0);
 }
 
 Messages Planning::messages() const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/detail/planning_task.h"
@@ -78,8 +79,11 @@ class Planning {
   void leave_weights_whole(bool whole);
   class WholeWhile;
   bool far_faster(const Plan& whole);
+  // Of a predicted plan of either kind, by one time model: to compare the kinds by.
+  double compared_seconds(const Plan& plan);
 
   PlanningTask task_;
+  PlanningTask task_by_work_;  // with the time model of plans that leave weights whole
   Correction correction_;
   RankSpeeds speeds_;
   bool whole_ = false;
@@ -87,6 +91,8 @@ class Planning {
   std::int64_t static_bytes_ = 0;
   GroupCosts costs_;
   PlanPrediction prediction_;
+  std::optional<PlanPrediction> prediction_by_work_ =
+      {};  // where prediction_ goes by another model
   HeldTo held_to_;
   std::int64_t version_ = 0;  // of the correction and the speeds that they go by
 };
