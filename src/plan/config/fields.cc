@@ -146,8 +146,8 @@ std::vector<Field> fields(RunConfig& c) {
        .known_by = KnownBy::documents},
       {.key = "lora.path",
        .help = "PEFT folder (adapter_config.json and adapter_model.safetensors) whose adapters are "
-               "trained further, beside the weights of model.path. It says r and the other "
-               "settings.",
+               "trained further, beside the weights of model.path. lora.r and the other "
+               "settings are read from it.",
        .value = &c.lora.path,
        .known_by = KnownBy::documents},
       {.key = "data.path",
@@ -199,7 +199,7 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.data.protein,
        .known_by = KnownBy::alignments},
       {.key = "data.masked_residues",
-       .help = "Residues of alignments that are left out, while the others keep their places. "
+       .help = "Residues of alignments to leave out; the others keep their positions. "
                "marked: columns with an m in the line #=GC MM of a Stockholm file. unknown: those, "
                "and where the first sequence has X, J or O. none: no residue.",
        .value = &c.data.masked_residues,
@@ -208,22 +208,22 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "data.masked_letters",
        .help =
            "Letters of alignments that do not count, for a model with msa_mask. marked: letters "
-           "with an m in the line #=GR of their sequence, MM, of a Stockholm file. ends: those, "
-           "and gaps before the first letter of a sequence and behind its last. none: no "
-           "letter.",
+           "with an m in the line #=GR NAME MM of a Stockholm file. ends: those, and gaps before "
+           "the first letter of a sequence and after its last. none: no letter.",
        .value = &c.data.masked_letters,
        .accepted = {"none", "marked", "ends"},
        .known_by = KnownBy::alignments},
       {.key = "data.sequences",
-       .help = "Sequences of an alignment that are its MSA, the first and others drawn for each "
-               "sample. 0: all, or, for a model with no_extra_blocks, 512.",
+       .help =
+           "Number of sequences of an alignment in the MSA: the first one, and others drawn for "
+           "each sample. 0: all, or 512 for a model with no_extra_blocks.",
        .value = &c.data.sequences,
        .range = from_zero,
        .known_by = KnownBy::alignments},
       {.key = "data.extra_sequences",
        .help =
-           "For a model with no_extra_blocks: sequences of an alignment beyond its MSA that the "
-           "extra-MSA stack gets, at most. 0: 1024.",
+           "For a model with no_extra_blocks: maximum number of sequences of an alignment, beyond "
+           "its MSA, for the extra-MSA stack. 0: 1024.",
        .value = &c.data.extra_sequences,
        .range = from_zero,
        .known_by = KnownBy::alignments},
@@ -252,15 +252,16 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.parallel.ranks,
        .range = {.low = 1, .high = kMostRanks}},
       {.key = "parallel.memory_per_rank",
-       .help = "Enforced memory budget of a rank. Plans must fit it, and exceeding it is an error. "
-               "0: no limit on CPUs, the memory that is free at the start on a GPU.",
+       .help = "Enforced memory budget of a rank. Plans must fit it. A step that exceeds it is "
+               "retried with a plan that needs less; with nccl the run ends. 0: no limit on CPUs, "
+               "the memory that is free at the start on a GPU.",
        .value = &c.parallel.memory_per_rank,
        .amount = true},
       {.key = "parallel.weight_domain",
        .help = "Ranks that share one copy of the weights, gradients and optimizer moments. world: "
                "all ranks (FSDP, ZeRO-3). node: the ranks of each node, and nodes hold copies "
                "(HSDP); weights are then gathered once a step. auto: the one with the shorter "
-               "predicted time, where there are several nodes.",
+               "predicted time if there are several nodes, else world.",
        .value = &c.parallel.weight_domain,
        .accepted = {"auto", "world", "node"}},
       {.key = "parallel.gather_weights",
@@ -311,7 +312,8 @@ std::vector<Field> fields(RunConfig& c) {
        .renamed = renamed_of(batch_planners())},
       {.key = "parallel.planning_seconds",
        .help = "Time limit for planning one step, in seconds. Plans are requested two steps ahead. "
-               "If a plan is late, the step runs with a simpler plan.",
+               "If a plan is late, the step runs with a simpler plan. No limit if "
+               "costs.correct is false.",
        .value = &c.parallel.planning_seconds,
        .range = {.low = 0, .high = 1e6}},
       {.key = "parallel.offload",
@@ -342,11 +344,12 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "costs.file",
        .help = "Cost model used by the planners: a file made by paradyse fit. auto: the file in "
                "output.folder/costs, if it exists. measure: the same file, measured first if it is "
-               "missing. none: a closed form from a few numbers measured at the start.",
+               "missing. none: a closed form from a few speeds measured at the start (fixed speeds "
+               "if costs.correct is false).",
        .value = &c.costs.file},
       {.key = "costs.correct",
-       .help = "Correct costs by the measured time of steps. false: measured time never changes a "
-               "plan, so identical runs are bit-identical.",
+       .help = "Correct fitted costs by the measured time of steps. false: measured time never "
+               "changes a plan, so on CPUs identical runs are bit-identical.",
        .value = &c.costs.correct},
       {.key = "costs.profile_seconds",
        .help = "Seconds that profiling may take, with costs.file = \"measure\" and in paradyse "
@@ -490,8 +493,8 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.checkpoint.minutes,
        .range = {.low = 0, .high = 1e6}},
       {.key = "checkpoint.failures",
-       .help = "Number of checkpoints in a row that may fail to be written. The last of them ends "
-               "the run; after the others training continues and the next one is tried.",
+       .help = "The run ends if this many checkpoints in a row cannot be written. After fewer "
+               "failures training continues, and the next checkpoint is tried.",
        .value = &c.checkpoint.failures,
        .range = from_one},
       {.key = "checkpoint.async_save",
@@ -506,7 +509,8 @@ std::vector<Field> fields(RunConfig& c) {
     place = all.insert(
         place + 1,
         {.key = std::string("parallel.") + option.name,
-         .help = std::string("Strategy option: ") + option.meaning + ".",
+         .help = std::string("Strategy option; 0: its default, or the planner's choice. ") +
+                 option.meaning + ".",
          .value = &c.parallel.options[option.name],
          .range = from_zero,
          .known_by = KnownBy::documents});

@@ -84,7 +84,7 @@ Strategy metp() {
       .options =
           {{.name = "head_groups",
             .meaning = "METP: number of head groups that are streamed one after the other "
-                       "(default: as many as ranks or key heads)",
+                       "(default: the lesser of ranks and key/value heads)",
             .why_not = too_many_groups,
             .candidates = other_groups}},
       .summary = "head groups one after the other, with a ring for each; weights are streamed"};

@@ -67,7 +67,7 @@ std::vector<const Dim*> other_rows(const Layout& rows, const std::string& along)
 
 Option line_tiles_option() {
   Option option = token_tiles_option();
-  option.meaning = "number of tiles of a rank's lines, run one after the other (default: 1)";
+  option.meaning = "Number of tiles of a rank's lines, run one after the other (default: 1)";
   return option;
 }
 

@@ -64,7 +64,7 @@ Option token_tiles_option() {
   return {
       .name = kTilesOption,
       .meaning =
-          "number of tiles of a rank's tokens (in attention: of its lines) that run one after the "
+          "Number of tiles of a rank's tokens (in attention: of its lines) that run one after the "
           "other (default: 1)",
       .why_not = too_many_tiles,
       .candidates = other_tiles};

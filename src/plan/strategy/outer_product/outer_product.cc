@@ -105,7 +105,7 @@ Program build(const Task& task, Exchanged exchanged) {
 Option row_tiles_option() {
   Option option = token_tiles_option();
   option.meaning =
-      "tiles of a rank's rows of pairs, taken one after the other (default: all at once)";
+      "Number of tiles of a rank's rows of pairs, run one after the other (default: 1)";
   return option;
 }
 
