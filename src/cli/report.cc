@@ -157,6 +157,7 @@ int report_run(
          {"seconds", all.seconds},
          {"predicted_seconds", all.predicted_seconds},
          {"prediction_error", all.error},
+         {"measured_over_predicted", all.ratio},
          {"idle_share", all.idle_share},
          {"late_plans", all.late},
          {"peak_bytes", all.peak_bytes},
