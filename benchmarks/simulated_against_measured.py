@@ -88,7 +88,10 @@ def launched(options, backend, *command):
     if backend == "gloo":
         return run([options.program, "launch", "-n", options.ranks, "--", *command])
     options.port += 1
-    return two_nodes.launch(str(options.program.resolve()), options.ranks // 2, options.port, *command)
+    said = two_nodes.launch(str(options.program.resolve()), options.ranks // 2, options.port, *command)
+    if said is None:
+        raise SystemExit(f"{' '.join(map(str, command))}: there is no such plan")
+    return said
 
 
 def measured_steps(options, backend, folder, number, lengths, plan, vocab):

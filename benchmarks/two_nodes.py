@@ -62,7 +62,7 @@ def set_up(mbit):
 
 
 def launch(program, per_node, port, *args):
-    """The command on both nodes; node 0's standard output, or None where no plan fits."""
+    """The command on both nodes; node 0's standard output, or None where no plan fits, which is told."""
     known = {**os.environ, "PARADYSE_SECRET": SECRET}
     nodes = [subprocess.Popen(
         ["ip", "netns", "exec", space, "taskset", "-c", str(i % os.cpu_count()), program, "launch", "-n", str(per_node),
@@ -70,6 +70,7 @@ def launch(program, per_node, port, *args):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=known) for i, space in enumerate(SPACES)]
     said = [node.communicate(timeout=DEADLINE) for node in nodes]
     if any("no plan" in errors for _, errors in said) and any(node.returncode for node in nodes):
+        print(next(line for _, errors in said for line in errors.splitlines() if "no plan" in line), file=sys.stderr)
         return None
     if any(node.returncode for node in nodes):
         sys.exit(f"{' '.join(map(str, args))}: {said[0][1][-800:]}{said[1][1][-800:]}")

@@ -27,7 +27,7 @@ def read(file):
     gains = {}
     for rival in RIVALS:
         if found["rows_per_s"].get(rival):
-            ratios = [a / b for a, b in zip(ours, found["rows_per_s"][rival])]
+            ratios = [a / b for a, b in zip(ours, found["rows_per_s"][rival], strict=True)]  # repeat by repeat
             over = found["groups_over"][rival]
             gains[rival] = (over["measured"], min(ratios), max(ratios), over["predicted"])
     return mbit, gains
