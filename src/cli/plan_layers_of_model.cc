@@ -89,7 +89,7 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
   DocumentPlans plans(planning_task(options, note));
   const PlanningTask& task = plans.task();
   expect_counted("--length", task.model, std::array{options.length});
-  const std::vector<LayerCost> ways = plans.choices(options.length, task.ranks).ways.costs;
+  const std::vector<LayerCost> ways = named(plans.choices(options.length, task.ranks).ways).costs;
   if (ways.empty()) {
     throw std::invalid_argument(
         "plan layers: '" + options.attention + "' runs only on groups of one rank; give --ranks 1");

@@ -330,10 +330,11 @@ TEST(EveryPlanner, OfARunIsChecked) {
         task.recompute = drawn.one_of(recompute_names());
       }
       const std::vector<std::int64_t> lengths = drawn.lengths(8);
+      task.gather_weights = drawn.one_of(std::vector<std::string>{"", "micro-batch", "step"});
       SCOPED_TRACE(
           "seed " + std::to_string(seed) + ", " + row.name + " of layers by " + task.planner +
-          " on " + std::to_string(task.ranks) + ", level " + task.recompute +
-          (task.offload ? ", offload" : ""));
+          " on " + std::to_string(task.ranks) + ", level " + task.recompute + ", weights by " +
+          task.gather_weights + (task.offload ? ", offload" : ""));
       std::optional<Plan> plan;
       try {
         plan = batch_planner(task)->plan(lengths).plan;
@@ -367,7 +368,8 @@ TEST(EveryPlanner, OfARunIsChecked) {
         const std::int64_t longest = std::ranges::max(lengths);
         if (const std::optional<DocumentPlan> alone =
                 planner->documents().best(longest, task.ranks)) {
-          const Plan one = uniform_plan(task.model, {longest}, task.ranks, choices(alone->program));
+          Plan one = uniform_plan(task.model, {longest}, task.ranks, choices(alone->program));
+          one.messages = planner->documents().messages();
           EXPECT_THAT(
               problems(
                   from_file(one),
@@ -483,6 +485,37 @@ TEST(EveryPlanner, OfSamplesIsChecked) {
     }
   }
   EXPECT_GE(made, (test::kSanitized ? 2 : 4) * kSeeds);  // what takes all memory, at least
+}
+
+// Each strategy by name, weights gathered in each micro-batch or once a step: a plan, or a message
+// that says why there can be none.
+TEST(EveryPlanner, OfAStrategyByNameHasAPlanOrSaysWhy) {
+  int refused = 0;
+  for (const Strategy& strategy : strategies("attention")) {
+    for (const char* mlp : {"", "gather", "pass", "hold"}) {
+      for (const std::string often : {"micro-batch", "step"}) {
+        SCOPED_TRACE(strategy.name + (", MLP " + std::string(mlp)) + ", weights by " + often);
+        PlanningTask task;
+        task.model = Drawn(3).model();
+        task.ranks = 2;
+        task.attention = strategy.name;
+        task.mlp = mlp;
+        task.gather_weights = often;
+        task.memory_per_rank = std::int64_t{1} << 30;
+        const bool sharded = strategy.verb != Verb::gather || (mlp[0] != 0 && mlp[0] != 'g');
+        try {
+          const BatchPlanner::Answer answer = batch_planner(task)->plan({40, 30, 7});
+          ASSERT_TRUE(answer.plan) << answer.why_not;
+          EXPECT_EQ(whole_weights(*answer.plan), often == "step");
+        } catch (const std::invalid_argument& error) {
+          ++refused;
+          EXPECT_TRUE(sharded) << error.what();
+          EXPECT_THAT(error.what(), testing::HasSubstr("no strategy is left"));
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 0);
 }
 
 // A rival that groups documents is not what would plan samples under its name.

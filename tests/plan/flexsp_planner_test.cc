@@ -16,6 +16,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/batch/document_planner.h"
+#include "src/plan/search/batch/table.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {
@@ -63,6 +64,14 @@ std::set<std::size_t> group_sizes(const Plan& plan) {
     }
   }
   return sizes;
+}
+
+std::int64_t fullest(const Plan& plan, const PlanningTask& task) {
+  std::int64_t most = 0;
+  for (const PredictedBytes& one : bytes_of_ranks(plan, task.model, task.precision, true)) {
+    most = std::max(most, one.total());
+  }
+  return most;
 }
 
 // Sound, within memory, each document once, and never predicted to be slower than borders.
@@ -155,14 +164,54 @@ TEST(FlexspPlanner, PlansVeryManyDocuments) {
   for (int i = 0; i < 700; ++i) {
     lengths.push_back(1 + static_cast<std::int64_t>(random() % 40));
   }
-  const PlanningTask t = task("groups", 3, std::int64_t{64} << 20);
+  const TextShape shape = model();
+  for (const auto& [planner, space] :
+       {std::pair("groups", "groups"), std::pair("groups-of-all", "groups of 3 ranks")}) {
+    const PlanningTask t = task(planner, 3, std::int64_t{64} << 20);
+    const BatchPlanner::Answer answer = batch_planner(t)->plan(lengths);
+    ASSERT_TRUE(answer.plan) << answer.why_not;
+    EXPECT_EQ(answer.plan->lengths, lengths);
+    EXPECT_THAT(answer.plan->planner_space, testing::StartsWith(space));
+    EXPECT_EQ(
+        problems(*answer.plan, {.model = shape, .memory_per_rank = t.memory_per_rank}),
+        std::vector<std::string>{});
+  }
+}
+
+// Bundles of very many documents leave a group's room to be filled.
+TEST(FlexspPlanner, PlansVeryManyDocumentsThatFillTheirGroups) {
+  PlanningTask t = task("groups-of-1", 2, 0);
+  const std::int64_t few = fullest(*batch_planner(t)->plan({30, 30}).plan, t);
+  t.memory_per_rank = few + few / 4;
+  const std::vector<std::int64_t> lengths(test::kSanitized ? 600 : 1500, 10);
   const BatchPlanner::Answer answer = batch_planner(t)->plan(lengths);
   ASSERT_TRUE(answer.plan) << answer.why_not;
-  EXPECT_EQ(answer.plan->lengths, lengths);
-  const TextShape shape = model();
   EXPECT_EQ(
-      problems(*answer.plan, {.model = shape, .memory_per_rank = t.memory_per_rank}),
+      problems(*answer.plan, {.model = t.model, .memory_per_rank = t.memory_per_rank}),
       std::vector<std::string>{});
+}
+
+// Of very many documents the longest are still told apart.
+TEST(FlexspPlanner, SplitsTheOneLongDocumentOfVeryMany) {
+  PlanningTask t = task("borders", 2, 0);
+  std::vector<std::int64_t> lengths(1200, 8);
+  lengths[700] = 900;
+  t.memory_per_rank = fullest(*batch_planner(task("groups-of-all", 2))->plan({900}).plan, t);
+  const Plan plan = batch_planner(t)->plan(lengths).plan.value();
+  std::int64_t split = 0;
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (const PlanGroup& group : micro.groups) {
+      split += group.ranks.size() > 1 ? std::ssize(group.documents) : 0;
+    }
+  }
+  EXPECT_EQ(split, 1);
+}
+
+TEST(FlexspPlanner, HasGroupsThatFillANode) {
+  EXPECT_EQ(any_size(6), (std::vector{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(any_size(9), (std::vector{1, 2, 3, 4, 8, 9}));
+  EXPECT_EQ(any_size(12), (std::vector{1, 2, 3, 4, 6, 8, 12}));
+  EXPECT_EQ(any_size(64), (std::vector{1, 2, 4, 8, 16, 32, 64}));
 }
 
 TEST(FlexspPlanner, IsDeterministic) {

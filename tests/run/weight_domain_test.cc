@@ -297,6 +297,34 @@ TEST_F(WeightDomain, IsNotGatheredInEachMicroBatchOverNodes) {
   }
 }
 
+// Of one machine all weights are a node's, however often they are gathered; and a run whose nodes
+// held copies resumes as it is asked to.
+TEST_F(WeightDomain, GathersInEachMicroBatchFromHereOn) {
+  run(config(
+          "one",
+          {"parallel.ranks=2",
+           "parallel.weight_domain=node",
+           "parallel.gather_weights=micro-batch"}),
+      2);
+  for (const Plan& plan : plans_of("one")) {
+    EXPECT_FALSE(whole_weights(plan));
+  }
+  run(config("parts", {"parallel.ranks=4", "parallel.weight_domain=node"}), 2, {}, 2);
+  run(config(
+          "parts",
+          {"parallel.ranks=4",
+           "parallel.weight_domain=auto",
+           "parallel.gather_weights=micro-batch"}),
+      2,
+      {.resume = folder_ / "parts"});
+  for (int step = 1; step <= 4; ++step) {
+    const Plan plan =
+        read_plan(folder_ / "parts" / "plans" / ("step-0000" + std::to_string(step) + ".json"));
+    EXPECT_EQ(plan.weight_domain, step <= 2 ? 2 : 4) << step;
+    EXPECT_EQ(whole_weights(plan), step <= 2) << step;
+  }
+}
+
 TEST(Links, AreMeasuredBetweenNodesAlone) {
   OnNodes one(4);
   EXPECT_FALSE(measure_links(4, one, c10::Device(c10::kCPU)));

@@ -40,6 +40,7 @@ Model repeated(const Model& model, std::int64_t layers) {
   Model other = model;
   other.layers = 0;
   other.sha256.clear();
+  other.config.clear();  // it says another number
   other.parts.clear();
   std::vector<Part> layer;
   std::vector<Part> last;

@@ -24,8 +24,9 @@ constexpr double kWorthCopies = 0.98;
 std::optional<int> given_domain(
     const RunConfig& config, const TrainingInputs& inputs, const TrainFrom& from) {
   const bool plans = !from.plan.empty() || !from.replay.empty();
-  if (inputs.from &&
-      (plans || (config.parallel.weight_domain == "auto" && !inputs.moved(config)))) {
+  const bool its = config.parallel.weight_domain == "auto" && !inputs.moved(config) &&
+                   config.parallel.gather_weights != "micro-batch";
+  if (inputs.from && (plans || its)) {
     return inputs.from->state.weight_domain;
   }
   if (inputs.from) {
@@ -96,7 +97,7 @@ int weight_domain(
         kKey,
         kKey));
   }
-  if (asked == "node" && config.parallel.gather_weights == "micro-batch") {
+  if (asked == "node" && node < ranks && config.parallel.gather_weights == "micro-batch") {
     throw std::invalid_argument(fmt::format(
         "{} is node, and parallel.gather_weights is micro-batch: weights that each node holds are "
         "gathered once a step; set one of them to auto",

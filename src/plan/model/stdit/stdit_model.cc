@@ -481,7 +481,9 @@ StditShape resized(StditShape shape, const OtherSizes& sizes) {
     if (sizes.hidden) {
       config["hidden_size"] = *sizes.hidden;
       if (!shape.stdit3) {  // whose configuration has a ratio
-        config["mlp_hidden_size"] = shape.mlp_hidden * *sizes.hidden / shape.hidden;
+        config["mlp_hidden_size"] = static_cast<std::int64_t>(
+            static_cast<double>(shape.mlp_hidden) * static_cast<double>(*sizes.hidden) /
+            static_cast<double>(shape.hidden));
       }
     }
     if (sizes.kv_heads) {

@@ -1,7 +1,7 @@
 // Short documents are packed and dealt to the ranks whole (DataZ), each long one is split over all
-// ranks; where the border lies is found by trying every document as the longest short one, or only
-// with all on one side of it, which is soon done.  What each layer runs is the layer planner's
-// (layer_planner.h): the fastest mix that fits.
+// ranks; where the border lies is found by trying documents as the longest short one (of very many
+// the longest and some others), or only with all on one side of it, which is soon done.  What each
+// layer runs is the layer planner's (layer_planner.h): the fastest mix that fits.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -26,8 +26,10 @@ enum class Effort {
   exact   // a document alone on its rank also where only the layer planner finds layers that fit
 };
 
-// Borders that are tried, about, of more documents: each deals all that are whole.
-constexpr std::size_t kMostBorders = 512;
+// Borders that are tried, about, of more documents, each of which deals all that are whole: every
+// one among the longest, where the best mostly lies, and some of the others.
+constexpr std::size_t kEveryBorder = 256;
+constexpr std::size_t kOtherBorders = 256;
 
 // What the documents of a batch take whole on one rank, all layers alike: what
 // DocumentPlans::estimate() says, found once for all borders.
@@ -303,13 +305,14 @@ std::optional<Plan> Borders::best_of_borders(
   std::vector<Candidate> candidates;
   double long_seconds = 0;
   double least_seconds = std::numeric_limits<double>::infinity();
-  const std::size_t every = 1 + order.size() / kMostBorders;
+  const std::size_t every = 1 + order.size() / kOtherBorders;
   for (std::size_t k = 0; k <= order.size(); ++k) {
     if (k == order.size()) {
       candidates.push_back({long_seconds, k, nullptr});
       break;
     }
-    const bool tried = k % every == 0 && (tries_ == Tries::every_border || k == 0);
+    const bool tried =
+        (k < kEveryBorder || k % every == 0) && (tries_ == Tries::every_border || k == 0);
     const std::vector<std::int64_t> rest(
         tried ? order.begin() + static_cast<std::ptrdiff_t>(k) : order.end(), order.end());
     for (WholeCosts& costs : tried ? std::span(whole) : std::span<WholeCosts>()) {
@@ -337,12 +340,12 @@ std::optional<Plan> Borders::best_of_borders(
     if (long_seconds >= least_seconds && effort == Effort::some) {
       break;  // a later border can only cost more
     }
-    const std::optional<DocumentPlan> split =
-        documents().best(length(order[k]), task().ranks, caps);
+    const std::optional<double> split =
+        documents().seconds_of_best(length(order[k]), task().ranks, caps);
     if (!split) {
       break;  // this document must stay whole, and with it all shorter ones may
     }
-    long_seconds += split->seconds;
+    long_seconds += *split;
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
     return a.seconds < b.seconds;

@@ -81,7 +81,8 @@ DocumentPlans::DocumentPlans(PlanningTask asked)
     throw std::invalid_argument(
         "planner: no strategy is left with attention '" + task().attention + "' and mlp '" +
         task().mlp + "' on " + std::to_string(task().ranks) +
-        " ranks; tensor-parallel weights (hold) need all ranks together");
+        " ranks; tensor-parallel (hold) and streamed (pass) weights need all ranks together, and "
+        "weights that are gathered in each micro-batch (parallel.gather_weights)");
   }
 }
 
@@ -121,7 +122,7 @@ std::vector<RejectedWay> DocumentPlans::rejected(std::int64_t length, int ranks)
     }
   }
   std::vector<RejectedWay> ways =
-      rejected_ways(known.ways.costs, task().model.layers, known.capacity_bytes, used);
+      rejected_ways(named(known.ways).costs, task().model.layers, known.capacity_bytes, used);
   for (RejectedWay& way : ways) {
     way.uniform_seconds += known.rest.wall;
     way.uniform_peak_bytes += known.static_bytes + known.rest.saved_bytes;
@@ -238,11 +239,23 @@ std::optional<DocumentPlan> DocumentPlans::best(std::int64_t length, int ranks, 
                                : plans_.emplace(key, find(length, ranks, caps)).first->second;
 }
 
-DocumentPlans::Estimate DocumentPlans::estimate(
-    const LayerChoice& layer, std::int64_t length, int ranks, std::int64_t longest) {
+std::optional<double> DocumentPlans::seconds_of_best(std::int64_t length, int ranks, Caps caps) {
+  constexpr double kClearly = 0.8;  // of the memory; exact counts differ by less from sums
   LayerCosts& costs = this->costs().of(ranks);
-  const PartCost one = costs.layer(layer, length, longest);
-  const PartCost rest = costs.rest(length);
+  const std::optional<PartCost> fastest =
+      task().mix && !layer_planner_->splits_all ? costs.fastest(length) : std::nullopt;
+  if (fastest) {
+    const Estimate all = estimate_of(*fastest, costs.rest(length));
+    if (static_cast<double>(all.peak) < kClearly * static_cast<double>(budget(length, caps))) {
+      return all.wall;
+    }
+  }
+  const std::optional<DocumentPlan> found = best(length, ranks, caps);
+  return found ? std::optional(found->seconds) : std::nullopt;
+}
+
+DocumentPlans::Estimate DocumentPlans::estimate_of(
+    const PartCost& one, const PartCost& rest) const {
   const std::int64_t layers = task().model.layers;
   const auto L = static_cast<double>(layers);
   Estimate e{
@@ -253,6 +266,12 @@ DocumentPlans::Estimate DocumentPlans::estimate(
   e.peak = static_bytes() + e.saved +
            std::max(layers > 0 ? one.transient_bytes : 0, rest.transient_bytes);
   return e;
+}
+
+DocumentPlans::Estimate DocumentPlans::estimate(
+    const LayerChoice& layer, std::int64_t length, int ranks, std::int64_t longest) {
+  LayerCosts& costs = this->costs().of(ranks);
+  return estimate_of(costs.layer(layer, length, longest), costs.rest(length));
 }
 
 DocumentPlans::Estimate DocumentPlans::once(const LayerChoice& layer, int ranks) {

@@ -44,19 +44,21 @@ constexpr double kRounding = 0.998;
 constexpr double kLeastSeconds = 1e-9;
 
 // Documents of a batch, of which more are planned in bundles: the work of planning grows as their
-// square.
-constexpr std::size_t kMostItems = 512;
+// square.  Bundles of much of what a group has room for waste room, so there may be more of them.
+constexpr std::int64_t kItems = 512;
+constexpr std::int64_t kMostItems = 4096;
+constexpr std::int64_t kOfRoom = 8;
 
-// Documents that stay together: each alone or, of very many, short ones of at most a share of the
-// tokens, the shortest first.
-std::vector<std::vector<int>> bundles(const std::vector<std::int64_t>& lengths) {
+// Documents that stay together: each alone or, of very many, short ones of a share of the tokens,
+// the shortest first.  `room`: tokens that the smallest groups have room for.
+std::vector<std::vector<int>> bundles(const std::vector<std::int64_t>& lengths, std::int64_t room) {
   std::vector<int> order(lengths.size());
   std::iota(order.begin(), order.end(), 0);
   std::int64_t most = 0;
-  if (lengths.size() > kMostItems) {
+  if (std::ssize(lengths) > kItems) {
     std::ranges::stable_sort(order, {}, [&](int d) { return lengths[idx(d)]; });
-    most = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}) /
-           static_cast<std::int64_t>(kMostItems);
+    const std::int64_t all = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+    most = std::min({all / kItems, std::max(room / kOfRoom, all / kMostItems), room});
   }
   std::vector<std::vector<int>> items;
   std::int64_t tokens = 0;
@@ -96,11 +98,7 @@ class Groups {
       const std::vector<std::int64_t>& lengths,
       Caps caps,
       const std::string& planner = "fast")
-      : documents_(documents),
-        lengths_(lengths),
-        items_(bundles(lengths)),
-        caps_(caps),
-        planner_(planner) {
+      : documents_(documents), lengths_(lengths), caps_(caps), planner_(planner) {
     for (const LayerCosts::Place& place : LayerCosts::places(lengths)) {
       surely_.push_back(1 - place.most_above);
     }
@@ -110,7 +108,11 @@ class Groups {
   // that it would not be worth it beside a plan of so many seconds.
   std::optional<Plan> make(int size, double worth_below = std::numeric_limits<double>::infinity()) {
     const std::vector<const GroupKind*> kinds = kinds_of(size);
-    if (kinds.empty() || lengths_.empty() || bound(kinds, size) > worth_below) {
+    if (kinds.empty() || lengths_.empty()) {
+      return std::nullopt;
+    }
+    items_ = bundles(lengths_, room_of_smallest(kinds));
+    if (bound(kinds, size) > worth_below) {
       return std::nullopt;
     }
     double room = 1;
@@ -135,6 +137,17 @@ class Groups {
   }
 
  private:
+  // Tokens; in the layers that need least.
+  static std::int64_t room_of_smallest(const std::vector<const GroupKind*>& kinds) {
+    std::int64_t room = 0;
+    for (const GroupKind* kind : kinds) {
+      if (kind->ranks == kinds.front()->ranks) {
+        room = std::max(room, kind->capacity);
+      }
+    }
+    return room;
+  }
+
   // Of the seconds of plans that are worth it.  Of one size it has to hold for what is predicted
   // exactly.  Estimates have all ranks at work at once: beside idle ones a group has more of the
   // cores, which is no faster for all groups together.

@@ -64,10 +64,6 @@ bool Planning::far_faster(const Plan& whole) {
 }
 
 BatchPlanner::Answer Planning::faster_of_both(const std::function<BatchPlanner::Answer()>& make) {
-  if (task_.gather_weights == "step" && !always_whole() && task_.training) {
-    const WholeWhile now(*this);
-    return make();
-  }
   if (always_whole() || !may_leave_weights_whole()) {
     return make();
   }

@@ -74,8 +74,11 @@ class Planning {
   [[nodiscard]] virtual bool may_leave_weights_whole() const;
 
  private:
-  // Groups reach beyond sharding groups in such plans alone.
-  [[nodiscard]] bool always_whole() const { return task_.domain() < task_.ranks; }
+  // Groups reach beyond sharding groups in such plans alone; or it is asked for.
+  [[nodiscard]] bool always_whole() const {
+    const bool asked = task_.gather_weights == "step" && task_.training && task_.ranks > 1;
+    return task_.domain() < task_.ranks || asked;
+  }
   void leave_weights_whole(bool whole);
   class WholeWhile;
   bool far_faster(const Plan& whole);

@@ -1,6 +1,7 @@
 #include "src/plan/search/batch/table.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -79,10 +80,12 @@ std::vector<int> one_or_all(int ranks) {
 std::vector<int> any_size(int ranks) {
   constexpr int kFew = 8;
   std::vector<int> sizes;
-  for (int size = 1; size < ranks; size += ranks <= kFew ? 1 : size) {
-    sizes.push_back(size);
+  for (int size = 1; size <= ranks; ++size) {
+    const bool power = std::has_single_bit(static_cast<unsigned>(size));
+    if (ranks <= kFew || power || ranks % size == 0) {  // a node's ranks divide them
+      sizes.push_back(size);
+    }
   }
-  sizes.push_back(ranks);
   return sizes;
 }
 

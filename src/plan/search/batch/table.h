@@ -21,7 +21,8 @@ std::array<BatchPlannerRow, 5> groups_of_one_size();
 // plan.
 BatchPlannerRow groups_by(std::string name, const GroupingPlannerRow& planner);
 
-// One rank and all of them; those between, too, of more than eight ranks the powers of two.
+// One rank and all of them; those between, too, of more than eight ranks the powers of two and what
+// divides them.
 std::vector<int> one_or_all(int ranks);
 std::vector<int> any_size(int ranks);
 

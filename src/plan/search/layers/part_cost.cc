@@ -100,6 +100,21 @@ std::vector<Seat> seats_side_by_side(int group, const PlanningTask& task) {
   return seats;
 }
 
+namespace {
+
+// The first of the seats of whom a part asks the same: of weights that are whole it asks no place
+// in a sharding group.
+std::size_t first_like(const std::vector<Seat>& seats, std::size_t seat, const Program& program) {
+  const Seat& one = seats[seat];
+  const auto alike = [&](const Seat& other) {
+    return one.group_rank == other.group_rank && one.across_nodes == other.across_nodes &&
+           (program.domain == 1 || one.domain_rank == other.domain_rank);
+  };
+  return idx(std::ranges::find_if(seats, alike) - seats.begin());
+}
+
+}  // namespace
+
 PartSeconds seconds_together(
     const PlanningTask& task,
     const TimeModel& seconds,
@@ -123,13 +138,14 @@ PartSeconds seconds_together(
   std::vector<PartWork> works;
   works.reserve(seats.size());
   for (std::size_t i = 0; i < seats.size(); ++i) {
-    PartWork& work = works.emplace_back();
-    for (const ScheduledPart& part : parts) {
+    const std::size_t like = first_like(seats, i, program);
+    PartWork& work = works.emplace_back(like < i ? works[like] : PartWork{});
+    for (const ScheduledPart& part : like < i ? std::span<const ScheduledPart>() : parts) {
       work += part_work(part, seats[i], task.precision);
     }
-    if (!slowness.empty()) {
-      slow_down(work, slowness[i]);
-    }
+  }
+  for (std::size_t i = 0; i < slowness.size(); ++i) {
+    slow_down(works[i], slowness[i]);
   }
   question.work = together(works, task.machine.cores);
   return seconds.seconds(question);
@@ -143,7 +159,11 @@ PartCost part_cost(
   const Program& program = part.program();
   const std::vector<Seat> seats = seats_side_by_side(program.ranks(), task);
   PartCost cost = seconds_alone(task, seconds, linked({part}), seats, choice.recompute);
-  for (const Seat& seat : seats) {
+  for (std::size_t i = 0; i < seats.size(); ++i) {
+    if (first_like(seats, i, program) < i) {
+      continue;
+    }
+    const Seat& seat = seats[i];
     for (const Port& port : program.reads) {
       const std::int64_t read = bytes(program, port.value, seat, task.precision);
       cost.input_bytes = std::max(cost.input_bytes, choice.offload ? 0 : read);

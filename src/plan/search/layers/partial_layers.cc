@@ -136,6 +136,13 @@ void add_whole(std::vector<Partial>& layers, const LayerRules& rules, const Chai
 
 }  // namespace
 
+LayerWays named(LayerWays ways) {
+  for (std::size_t i = 0; i < ways.layers.size(); ++i) {
+    ways.costs[i].name = name(ways.layers[i]);
+  }
+  return ways;
+}
+
 LayerWays layer_ways(
     const std::vector<std::vector<PricedChoice>>& choices, const LayerRules& rules) {
   // What another beats is in no layer that counts.  The correction scales a whole layer, so beside
@@ -184,7 +191,7 @@ LayerWays layer_ways(
   for (const Partial& one : unbeaten(layers, otherwise)) {
     LayerChoice layer = chains.layer(one);
     ways.costs.push_back(
-        {.name = name(layer),
+        {.name = {},
          .seconds = one.cost.wall,
          .saved_bytes = one.cost.saved_bytes,
          .transient_bytes = std::max<std::int64_t>(0, one.cost.transient_bytes)});

@@ -34,6 +34,10 @@ struct LayerRules {
   std::function<std::int64_t(const LayerChoice& layer)> entering = {};
 };
 
+// With the names of their layers, which those of layer_ways() lack: planners ask for many in each
+// step and read none.
+LayerWays named(LayerWays ways);
+
 // [part][choice] -> the layers that none beats in corrected seconds, saved and transient bytes.
 // Where there are very many on the way, some of them, from the fastest to the smallest.
 LayerWays layer_ways(
