@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -18,8 +17,7 @@
 #include <unistd.h>
 
 #include "src/run/comm/rendezvous/address.h"
-#include "src/run/comm/rendezvous/printable.h"
-#include "src/run/comm/rendezvous/requests.h"
+#include "src/run/comm/rendezvous/conversation.h"
 
 namespace paradyse::rendezvous {
 namespace {
@@ -36,23 +34,18 @@ bool is_no_room(int error) {
 }
 
 struct Peer {
-  Peer(int its_fd, std::string its_address, Clock::time_point until)
-      : fd(its_fd), address(std::move(its_address)), greeted_until(until) {}
+  Peer(int its_fd, Reception& reception, std::string address, Clock::time_point until)
+      : fd(its_fd), greeted_until(until), said(reception, std::move(address), challenge()) {}
   ~Peer() { close(fd); }
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  [[nodiscard]] bool stranger() const { return !session.has_value(); }
+  // It has to be through by greeted_until.
+  [[nodiscard]] bool hurries() const { return said.stranger() || said.last_word(); }
 
   const int fd;
-  const std::string address;
-  Clock::time_point greeted_until;
-  std::string challenge;
-  std::string arrived;
-  std::string leaving;     // bytes that are yet to be sent
-  bool last_word = false;  // it goes when they are
-  std::optional<Session> session;
-  std::optional<Claim> claim;  // a rank that it holds
+  const Clock::time_point greeted_until;
+  Conversation said;
 };
 
 }  // namespace
@@ -61,11 +54,17 @@ class Server::Loop {
  public:
   explicit Loop(const ServerOptions& options)
       : options_(options),
-        root_(root_key(options.secret)),
+        reception_{
+            .root = root_key(options.secret),
+            .store = table_,
+            .notice = [this](
+                          const std::string& address,
+                          const std::string& why) { notice(address, why); }},
         listeners_(Listener::at_all(options.host, options.port, options.secret.empty())),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (options.reserved) {
-      claimed_[{options.reserved->attempt, options.reserved->rank}] = options.reserved->process;
+      reception_.holders[{options.reserved->attempt, options.reserved->rank}] =
+          options.reserved->process;
     }
     if (wake_ < 0) {
       throw std::runtime_error(fmt::format("no event descriptor: {}", std::strerror(errno)));
@@ -97,7 +96,7 @@ class Server::Loop {
       }
       const std::size_t first_peer = wanted.size();
       for (const auto& peer : peers_) {
-        const bool writes = !peer->leaving.empty();
+        const bool writes = !peer->said.leaving().empty();
         wanted.push_back(
             {.fd = peer->fd,
              .events = static_cast<short>(writes ? POLLOUT : POLLIN),
@@ -109,13 +108,13 @@ class Server::Loop {
       }
       for (std::size_t i = 0; i < peers_.size(); ++i) {
         if (wanted[first_peer + i].revents != 0 && !serve(*peers_[i])) {
-          forget(peers_[i]);
+          peers_[i].reset();
         }
       }
       const auto now = Clock::now();
       for (auto& peer : peers_) {
-        if (peer != nullptr && (peer->stranger() || peer->last_word) && now > peer->greeted_until) {
-          forget(peer);
+        if (peer != nullptr && peer->hurries() && now > peer->greeted_until) {
+          peer.reset();
         }
       }
       std::erase(peers_, nullptr);
@@ -131,7 +130,7 @@ class Server::Loop {
   [[nodiscard]] int milliseconds_left(bool accepts) const {
     auto until = Clock::time_point::max();
     for (const auto& peer : peers_) {
-      if (peer->stranger() || peer->last_word) {
+      if (peer->hurries()) {
         until = std::min(until, peer->greeted_until);
       }
     }
@@ -154,15 +153,14 @@ class Server::Loop {
         }
         return;
       }
-      auto peer = std::make_unique<Peer>(fd, std::move(address), Clock::now() + options_.greeting);
-      peer->challenge = challenge();
-      peer->leaving = peer->challenge;
+      auto peer = std::make_unique<Peer>(
+          fd, reception_, std::move(address), Clock::now() + options_.greeting);
       if (!send_to(*peer)) {
         continue;
       }
       peers_.push_back(std::move(peer));
       const auto strangers = std::count_if(
-          peers_.begin(), peers_.end(), [](const auto& one) { return one->stranger(); });
+          peers_.begin(), peers_.end(), [](const auto& one) { return one->said.stranger(); });
       if (static_cast<std::size_t>(strangers) > options_.most_strangers) {
         drop_a_stranger();
       }
@@ -171,8 +169,8 @@ class Server::Loop {
 
   // The one that came first.
   bool drop_a_stranger() {
-    const auto found =
-        std::find_if(peers_.begin(), peers_.end(), [](const auto& one) { return one->stranger(); });
+    const auto found = std::find_if(
+        peers_.begin(), peers_.end(), [](const auto& one) { return one->said.stranger(); });
     if (found == peers_.end()) {
       return false;
     }
@@ -181,127 +179,68 @@ class Server::Loop {
   }
 
   // Whether the connection is to stay.
-  bool serve(Peer& peer) {
-    if (!peer.leaving.empty()) {
+  static bool serve(Peer& peer) {
+    if (!peer.said.leaving().empty()) {
       return send_to(peer);
     }
-    if (peer.last_word) {
+    const std::size_t room = peer.said.room();
+    if (peer.said.last_word() || room == 0) {  // it sends more than a greeting
       return false;
     }
     std::array<char, 1 << 16> bytes{};
-    const std::size_t most =
-        peer.stranger() ? kMostHello - std::min(kMostHello, peer.arrived.size()) : bytes.size();
-    const ssize_t got = recv(peer.fd, bytes.data(), most, 0);
+    const ssize_t got = recv(peer.fd, bytes.data(), std::min(room, bytes.size()), 0);
     if (got < 0) {
       return errno == EAGAIN || errno == EINTR;
     }
-    if (got == 0) {  // it hung up, or sends more than a greeting
+    if (got == 0) {  // it hung up
       return false;
     }
-    peer.arrived.append(bytes.data(), static_cast<std::size_t>(got));
-    try {
-      if (peer.stranger()) {
-        greet(peer);
-      }
-      if (!peer.stranger()) {
-        while (const auto asked = peer.session->to_rendezvous.open(peer.arrived)) {
-          peer.leaving += peer.session->to_process.seal(answer_to(*asked, *table_));
-        }
-      }
-    } catch (const Malformed& error) {
-      if (!peer.stranger()) {
-        notice(peer, error.what());
-      }
+    const bool was_stranger = peer.said.stranger();
+    if (!peer.said.take({bytes.data(), static_cast<std::size_t>(got)})) {
       return false;
+    }
+    if (was_stranger && !peer.said.stranger()) {
+      Listener::keep_alive(peer.fd);
     }
     return send_to(peer);
   }
 
-  void greet(Peer& peer) {
-    const auto hello = hello_in(peer.arrived, root_, peer.challenge);
-    if (!hello) {
-      return;
-    }
-    Verdict verdict;
-    if (!hello->proven) {
-      verdict.answer = Answer::wrong_secret;
-      notice(peer, "it does not know the secret of this run");
-    } else if (const std::string holder = claimed(peer, hello->claim); !holder.empty()) {
-      verdict = {.answer = Answer::taken, .text = holder};
-      notice(
-          peer,
-          fmt::format(
-              "{} claims rank {}, which {} has",
-              printable(hello->claim.process),
-              hello->claim.rank,
-              printable(holder)));
-    }
-    peer.leaving += verdict_bytes(root_, peer.challenge, hello->bytes, verdict);
-    if (verdict.answer == Answer::accepted) {
-      peer.session = session(root_, peer.challenge, hello->bytes);
-      Listener::keep_alive(peer.fd);
-    } else {
-      peer.last_word = true;
-    }
-  }
-
-  // Gives the rank to the peer, or who has it.
-  std::string claimed(Peer& peer, const Claim& claim) {
-    if (claim.rank < 0) {
-      return "";
-    }
-    const auto [place, is_new] = claimed_.try_emplace(
-        {claim.attempt, claim.rank}, fmt::format("{} at {}", claim.process, peer.address));
-    if (is_new) {
-      peer.claim = claim;
-      return "";
-    }
-    return place->second;
-  }
-
   // As much as the connection takes; whether it is to stay.
   static bool send_to(Peer& peer) {
-    while (!peer.leaving.empty()) {
-      const ssize_t sent = send(peer.fd, peer.leaving.data(), peer.leaving.size(), MSG_NOSIGNAL);
+    std::string& leaving = peer.said.leaving();
+    while (!leaving.empty()) {
+      const ssize_t sent = send(peer.fd, leaving.data(), leaving.size(), MSG_NOSIGNAL);
       if (sent < 0) {
         return errno == EAGAIN || errno == EINTR;
       }
-      peer.leaving.erase(0, static_cast<std::size_t>(sent));
+      leaving.erase(0, static_cast<std::size_t>(sent));
     }
-    if (peer.last_word) {  // closed once the peer has read it: unread bytes would reset the
-                           // connection
+    if (peer.said.last_word()) {  // closed once the peer has read it: unread bytes would reset the
+                                  // connection
       shutdown(peer.fd, SHUT_WR);
     }
     return true;
   }
 
-  void forget(std::unique_ptr<Peer>& peer) {
-    if (peer->claim) {
-      claimed_.erase({peer->claim->attempt, peer->claim->rank});
-    }
-    peer.reset();
-  }
-
-  void notice(const Peer& peer, const std::string& why) {
+  void notice(const std::string& address, const std::string& why) {
     if (options_.notice && notices_ < kMostNotices) {
       ++notices_;
       options_.notice(fmt::format(
           "the rendezvous at {} turned away a connection from {}: {}{}",
           endpoint(listener().address(), listener().port()),
-          peer.address,
+          address,
           why,
           notices_ == kMostNotices ? "; others are not told of any more" : ""));
     }
   }
 
   const ServerOptions options_;
-  const Key root_;
   const std::shared_ptr<Store> table_ = std::make_shared<Table>();
+  Reception reception_;                    // of the thread alone, once it runs
   const std::vector<Listener> listeners_;  // at one port
   const int wake_;
   std::atomic<bool> stop_ = false;
   // Of the thread alone, once it runs:
-  std::map<std::pair<std::string, int>, std::string> claimed_;
   std::vector<std::unique_ptr<Peer>> peers_;  // in the order in which they came
   Clock::time_point accept_from_;
   int notices_ = 0;
