@@ -93,9 +93,60 @@ TEST(RankSpeeds, GoOnFromWhatTheyKnew) {
     speeds.observe({1, 3}, {1, 1});
   }
   RankSpeeds next;
-  next.learn(speeds.ratios());
+  next.learn(speeds.ratios(), speeds.slow_since());
   EXPECT_EQ(next.speeds(), speeds.speeds());
   EXPECT_EQ(next.ratios(), speeds.ratios());
+  EXPECT_EQ(next.slow_since(), speeds.slow_since());
+}
+
+// A rank is slow since the step where it became so, not since the one where that is told.
+TEST(RankSpeeds, KnowSinceWhen) {
+  // What is said of rank 1 from step 11 on, each once.
+  const auto since = [](const std::vector<double>& times) {
+    RankSpeeds speeds;
+    std::vector<std::int64_t> said;
+    std::int64_t step = 10;
+    for (const double its : times) {
+      speeds.observe({1, its}, {1, 1}, ++step);
+      const std::int64_t now = speeds.slow_since().at(1);
+      if (said.empty() || said.back() != now) {
+        said.push_back(now);
+      }
+    }
+    return said;
+  };
+  EXPECT_THAT(since({1, 1, 1, 1, 1, 1}), ElementsAre(0));
+  EXPECT_THAT(since({2, 2, 2, 2, 2}), ElementsAre(0, 11));
+  EXPECT_THAT(since({1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2}), ElementsAre(0, 16));
+  EXPECT_THAT(since({1, 1, 2, 1, 2, 2, 2, 2}), ElementsAre(0, 15)) << "step 13 was disturbed";
+  EXPECT_THAT(since({1, 1, 1, 1, 2, 2, 1, 2, 2, 2}), ElementsAre(0, 15)) << "step 17 was";
+  // Until it is as fast as others; then anew.
+  EXPECT_THAT(since({2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2}), ElementsAre(0, 11, 0, 21));
+
+  RankSpeeds speeds;
+  for (int step = 1; step <= 9; ++step) {
+    speeds.observe({1, step < 3 ? 1.0 : 2.0, step < 5 ? 1.0 : 4.0, 1, 1}, {1, 1, 1, 1, 1}, step);
+  }
+  EXPECT_EQ(
+      speeds.said(),
+      "rank 1 computes at 0.50 times the speed of the others (slow since step 3), rank 2 computes "
+      "at 0.25 times the speed of the others (slow since step 5)");
+  // Another run goes on: what it did not see it does not say, what it was told it keeps.
+  RankSpeeds next;
+  next.learn(speeds.ratios(), {});
+  EXPECT_EQ(next.speeds(), speeds.speeds());
+  EXPECT_THAT(next.slow_since(), ElementsAre(0, 0, 0, 0, 0));
+  EXPECT_THAT(next.said(), testing::Not(HasSubstr("since")));
+  next.learn(RankSpeeds::Ratios(5), {});
+  next.learn(speeds.ratios(), speeds.slow_since());
+  EXPECT_EQ(next.said(), speeds.said());
+  for (int step = 10; step < 18; ++step) {
+    next.observe({1, 3, 4, 1, 1}, {1, 1, 1, 1, 1}, step);
+  }
+  EXPECT_THAT(
+      next.said(),
+      HasSubstr("rank 1 computes at 0.33 times the speed of the others (slow "
+                "since step 3)"));
 }
 
 // --- plans ---------------------------------------------------------------------------------------

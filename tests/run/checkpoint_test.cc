@@ -88,7 +88,8 @@ CheckpointState state_of(std::int64_t step, int ranks, const TextShape& model) {
                {{{"METP", 4, 7}, {0.1 + 0.2, 3}}, {{"METP", 2, 7}, {5}}, {{"DataZ", 1, 8}, {}}},
            .machine = 1 / 0.7,
            .caps = {{12, std::int64_t{1} << 40}},
-           .speeds = RankSpeeds::Ratios(static_cast<std::size_t>(ranks), {0.1 + 0.2, 3})},
+           .speeds = RankSpeeds::Ratios(static_cast<std::size_t>(ranks), {0.1 + 0.2, 3}),
+           .slow_since = std::vector<std::int64_t>(static_cast<std::size_t>(ranks), 7)},
       .configuration = {{"train.steps", "9"}, {"data.path", "'it''s'"}}};
 }
 

@@ -62,6 +62,7 @@ inline std::string sound_state() {
   state.learned.ratios[{"DataZ", 1, 5}] = {1.0, 1.5};
   state.learned.caps[3] = 1 << 20;
   state.learned.speeds = {{1.0}, {2.0}};
+  state.learned.slow_since = {0, 3};
   state.left_out = {1};
   state.configuration = {{"train.steps", "8"}};
   state.files = {

@@ -253,9 +253,13 @@ TEST_F(StepPlansTest, ASlowRankIsNamed) {
     EXPECT_THAT(
         notes[0],
         testing::AllOf(
-            testing::HasSubstr("step 5: rank 2 computes at 0.50 times the speed of the others"),
+            testing::HasSubstr("step 5: rank 2 computes at 0.50 times the speed of the others "
+                               "(slow since step 1): plans"),
             testing::HasSubstr(correct ? "plans take this into account" : "plans do not take")));
     EXPECT_EQ(plans.learned().speeds.empty(), !correct);
+    EXPECT_EQ(
+        plans.learned().slow_since,
+        correct ? std::vector<std::int64_t>({0, 0, 1}) : std::vector<std::int64_t>());
   }
 }
 

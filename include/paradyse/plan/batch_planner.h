@@ -72,7 +72,8 @@ class BatchPlanner {
     Correction::Ratios ratios = {};
     double machine = 1;  // its factor: Correction::machine()
     std::map<int, std::int64_t> caps = {};
-    RankSpeeds::Ratios speeds = {};  // of ranks: RankSpeeds::ratios()
+    RankSpeeds::Ratios speeds = {};             // of ranks: RankSpeeds::ratios()
+    std::vector<std::int64_t> slow_since = {};  // likewise
 
     friend bool operator==(const Learned&, const Learned&) = default;
   };

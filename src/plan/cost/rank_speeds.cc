@@ -22,7 +22,8 @@ bool RankSpeeds::tells(const std::vector<double>& computed) {
   return computed.size() > 1 && *std::ranges::max_element(computed) >= kLittleTime;
 }
 
-bool RankSpeeds::observe(const std::vector<double>& computed, const std::vector<double>& work) {
+bool RankSpeeds::observe(
+    const std::vector<double>& computed, const std::vector<double>& work, std::int64_t step) {
   if (computed.size() != work.size() || !tells(computed)) {
     return false;
   }
@@ -43,11 +44,15 @@ bool RankSpeeds::observe(const std::vector<double>& computed, const std::vector<
   std::ranges::sort(sorted);
   const double usual = sorted[(sorted.size() - 1) / 2];  // of two the faster
   ratios_.resize(work.size());
+  steps_.resize(work.size());
   for (std::size_t i = 0; i < told.size(); ++i) {
     std::deque<double>& its = ratios_[told[i]];
+    std::deque<std::int64_t>& its_steps = steps_[told[i]];
     its.push_back(ratios[i] / usual);
+    its_steps.push_back(step);
     if (its.size() > kRemembered) {
       its.pop_front();
+      its_steps.pop_front();
     }
   }
   const std::int64_t before = version_;
@@ -56,8 +61,9 @@ bool RankSpeeds::observe(const std::vector<double>& computed, const std::vector<
 }
 
 void RankSpeeds::publish() {
+  slow_since_.resize(ratios_.size());
   std::vector<double> now(ratios_.size(), 1.0);
-  bool moved = false;
+  bool moved = !speeds_.empty() && speeds_.size() != now.size();
   for (std::size_t r = 0; r < now.size(); ++r) {
     const double was = speeds_.size() == now.size() ? speeds_[r] : 1.0;
     if (ratios_[r].size() >= kEnough) {
@@ -69,16 +75,44 @@ void RankSpeeds::publish() {
   if (!moved) {
     return;
   }
+  for (std::size_t r = 0; r < now.size(); ++r) {
+    if (now[r] == 1) {
+      slow_since_[r] = 0;
+    } else if (slow_since_[r] <= 0) {
+      slow_since_[r] = slow_from(r);
+    }
+  }
   const bool any = std::ranges::any_of(now, [](double speed) { return speed < 1; });
   speeds_ = any ? std::move(now) : std::vector<double>();
   ++version_;
 }
 
-void RankSpeeds::learn(const Ratios& ratios) {
+// Where most of its x from there on are slow ones, beyond those that are not; of equals the last,
+// so that a disturbed step long before does not count.
+std::int64_t RankSpeeds::slow_from(std::size_t rank) const {
+  std::int64_t step = 0;
+  int most = 0;
+  int now = 0;
+  for (std::size_t i = ratios_[rank].size(); i-- > 0 && steps_[rank][i] > 0;) {
+    now += ratios_[rank][i] >= kSlow ? 1 : -1;
+    if (now > most) {
+      most = now;
+      step = steps_[rank][i];
+    }
+  }
+  return step;
+}
+
+void RankSpeeds::learn(const Ratios& ratios, const std::vector<std::int64_t>& slow_since) {
   if (ratios == ratios_) {
     return;
   }
   ratios_ = ratios;
+  steps_.clear();
+  for (const std::deque<double>& its : ratios) {
+    steps_.emplace_back(its.size());  // not known
+  }
+  slow_since_ = slow_since;
   publish();
 }
 
@@ -92,6 +126,9 @@ std::string RankSpeeds::said() const {
           slow.empty() ? "" : ", ",
           r,
           speeds_[r]);
+      if (slow_since_[r] > 0) {
+        fmt::format_to(std::back_inserter(slow), " (slow since step {})", slow_since_[r]);
+      }
     }
   }
   return slow.empty() ? "all ranks compute at the same speed again" : slow;

@@ -34,7 +34,11 @@ json json_of(const BatchPlanner::Learned& learned) {
     caps.push_back({{"log2_tokens", of}, {"bytes", bytes}});
   }
   return {
-      {"ratios", ratios}, {"machine", learned.machine}, {"caps", caps}, {"speeds", learned.speeds}};
+      {"ratios", ratios},
+      {"machine", learned.machine},
+      {"caps", caps},
+      {"speeds", learned.speeds},
+      {"slow_since", learned.slow_since}};
 }
 
 // Older ones do not say of which groups: there were those of all ranks, and single ranks for what
@@ -71,6 +75,9 @@ BatchPlanner::Learned learned_from(const JsonNode& from, int ranks) {
       learned.speeds.reserve(speeds.size());
       for (const JsonNode& of : speeds) {
         learned.speeds.push_back(deque_of(of));
+      }
+      if (from.has("slow_since")) {  // older ones do not know
+        learned.slow_since = from.at("slow_since").integers<std::int64_t>();
       }
     }
   }

@@ -139,8 +139,10 @@ void StepPlans::took(
   if (const auto changed = learns ? planners_.fallback->observe(plan, seconds) : std::nullopt) {
     options_.note(*changed);
   }
-  if (!RankSpeeds::tells(computed_seconds) ||
-      !speeds_.observe(computed_seconds, planners_.fallback->work_of_ranks(plan))) {
+  if (!RankSpeeds::tells(computed_seconds) || !speeds_.observe(
+                                                  computed_seconds,
+                                                  planners_.fallback->work_of_ranks(plan),
+                                                  static_cast<std::int64_t>(step + 1))) {
     return;
   }
   const char* const so = learns ? "plans take this into account"
@@ -150,13 +152,14 @@ void StepPlans::took(
   if (learns) {
     BatchPlanner::Learned learned = planners_.fallback->learned();
     learned.speeds = speeds_.ratios();
+    learned.slow_since = speeds_.slow_since();
     planners_.fallback->learn(learned);
   }
 }
 
 void StepPlans::learn(const BatchPlanner::Learned& learned) {
   planners_.fallback->learn(learned);
-  speeds_.learn(learned.speeds);
+  speeds_.learn(learned.speeds, learned.slow_since);
 }
 
 BatchPlanner& StepPlans::planner() {

@@ -89,14 +89,16 @@ BatchPlanner::Learned BatchPlanner::learned() const {
       .ratios = correction.ratios(),
       .machine = correction.machine(),
       .caps = planning().held_to(),
-      .speeds = planning().speeds().ratios()};
+      .speeds = planning().speeds().ratios(),
+      .slow_since = planning().speeds().slow_since()};
 }
 
 void BatchPlanner::learn(const Learned& learned) {
   planning().correction().learn(learned.ratios, learned.machine);
   planning().hold_to(learned.caps);
   if (learned.speeds.empty() || std::ssize(learned.speeds) == task().ranks) {
-    planning().speeds().learn(learned.speeds);  // else they are of other ranks
+    // else they are of other ranks
+    planning().speeds().learn(learned.speeds, learned.slow_since);
   }
   plans_.clear();
 }
