@@ -56,12 +56,25 @@ extern "C" void wish_to_save(int /*signal*/) { save_wished.store(true); }
 
 std::atomic<bool>& save_asked() { return save_wished; }
 
-void catch_save_wishes() {
+void hold_save_wishes() {
+  sigset_t wish;
+  sigemptyset(&wish);
+  sigaddset(&wish, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &wish, nullptr);
+}
+
+void on_save_wish(void (*handler)(int)) {
   struct sigaction action = {};
-  action.sa_handler = wish_to_save;
+  action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   sigaction(SIGUSR1, &action, nullptr);
+  sigset_t wish;
+  sigemptyset(&wish);
+  sigaddset(&wish, SIGUSR1);
+  pthread_sigmask(SIG_UNBLOCK, &wish, nullptr);
 }
+
+void catch_save_wishes() { on_save_wish(wish_to_save); }
 
 const std::atomic<bool>& interrupted() { return interrupt_asked; }
 

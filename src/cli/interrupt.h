@@ -18,8 +18,14 @@ const std::atomic<int>& interrupted_by();
 
 // SIGUSR1 asks for a checkpoint after the step under way; who writes it takes the wish down.
 std::atomic<bool>& save_asked();
-// From now on, also before there is something to save: the signal would end the program.
+// SIGUSR1 waits until it is caught, in commands that do not catch it for good: else it would end
+// the program, and who asks for a checkpoint does not know how far the program is.  main.cc begins
+// with it.
+void hold_save_wishes();
+// From now on, and the one that waits.
 void catch_save_wishes();
+// SIGUSR1 does this.
+void on_save_wish(void (*handler)(int));
 
 // From now on the first SIGINT or SIGTERM sets interrupted(), and a second one ends the program
 // with exit code 1: nothing was saved.  SIGHUP, where it is not ignored (nohup), is a SIGTERM.

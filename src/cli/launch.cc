@@ -76,7 +76,6 @@ void on_signals(void (*handler)(int)) {
   action.sa_handler = handler;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGUSR1, &action, nullptr);
   struct sigaction before = {};
   sigaction(SIGHUP, nullptr, &before);
   if (before.sa_handler != SIG_IGN) {  // nohup
@@ -152,11 +151,11 @@ pid_t start(std::vector<std::string> arguments, std::vector<std::string> variabl
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     on_signals(SIG_DFL);
-    std::signal(SIGUSR1, SIG_IGN);  // until train takes it: it would end the process
     std::signal(SIGPIPE, SIG_DFL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
+    sigset_t waits;
+    sigemptyset(&waits);
+    sigaddset(&waits, SIGUSR1);  // until train catches it: it would end the process, or be lost
+    sigprocmask(SIG_SETMASK, &waits, nullptr);
     if (getppid() == parent) {
       execve("/proc/self/exe", argv.data(), envp.data());
     }
@@ -247,13 +246,17 @@ class Ranks {
       *found = 0;
       --running;
       const int its_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+      if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {  // before its first step
+        stopped_ = true;
+      }
       if (WIFEXITED(status) && its_code > 128) {  // it has saved, and others still may
-        saved_ = true;
+        stopped_ = true;
         code = code == kOk ? its_code : code;
       } else if (its_code != kOk && !failed) {
         code = its_code;
         failed = Clock::now();
-        if (WIFSIGNALED(status) && WTERMSIG(status) == forwarded_) {
+        if (signal != 0 && signal == forwarded_) {
           continue;  // as it was asked to
         }
         report(first() + static_cast<int>(found - pids_.begin()), status);
@@ -263,7 +266,7 @@ class Ranks {
   }
 
   // A signal that ends ranks came to the launcher, or to some rank that stopped all of them.
-  [[nodiscard]] bool interrupted() const { return forwarded_ != 0 || saved_; }
+  [[nodiscard]] bool interrupted() const { return forwarded_ != 0 || stopped_; }
 
  private:
   [[nodiscard]] int first() const {
@@ -294,7 +297,7 @@ class Ranks {
   const LaunchOptions& options_;
   Attempt attempt_;
   int forwarded_ = 0;        // the signal that was handed on last, but for SIGUSR1
-  bool saved_ = false;       // a rank was interrupted, and says so by its exit code
+  bool stopped_ = false;     // a signal ended a rank, or it saved and says so by its exit code
   std::vector<pid_t> pids_;  // [rank of this machine]; 0: over
 };
 
@@ -517,12 +520,13 @@ int run_launch(const LaunchOptions& given, const Common& /*common*/) {
   }
   outlive_readers();
   on_signals(ask_to_forward);
+  on_save_wish(ask_to_forward);
   Attempt attempt;
   for (int node = 0; node < options.most_nodes; ++node) {
     attempt.nodes.push_back(node);
   }
   const int code = run_attempts(options, {.host = host, .port = port, .secret = secret}, attempt);
-  on_signals(SIG_DFL);
+  on_signals(SIG_DFL);  // a wish to save comes too late, and ends nothing
   if (kept != nullptr && options.most_nodes > 1) {
     kept->await_leaving(attempt.ranks(options), name_of(attempt.number));
   }

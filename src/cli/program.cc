@@ -19,6 +19,7 @@
 
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
 #include "src/cli/tell.h"
 #include "src/cli/version.h"
 #include "src/plan/base/text_match.h"
@@ -251,6 +252,7 @@ std::string why_no_stdout() {
 
 int exit_code_of(
     int argc, char** argv, const std::vector<CommandGroup>& more, const std::string& name) {
+  hold_save_wishes();
   std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit: an error that is told, not an end
   keep_standard_numbers();
   if (const std::string why = why_no_stdout(); !why.empty()) {

@@ -436,6 +436,85 @@ class RestartTest(DurableTest):
         self.assertEqual(process.wait(timeout=60), 143, error)
         self.assertGreaterEqual(len(list((run / "checkpoints").iterdir())), 2)
 
+    # Milliseconds after a program was started: while it is loaded, as it begins, before its first step.
+    EARLY = (0, 1, 2, 5, 10, 20, 50, 100)
+
+    def begins_short(self, name, launched):
+        return self.begun(
+            *(("launch", "-n", 2, "--") if launched else ()), "train", "-c", self.config, "--ranks", 2, "--set",
+            f"output.name={name}", "--set", "train.steps=3", "--set", "checkpoint.every=0", "--set",
+            "checkpoint.keep=9", "--set", "output.trace=false")
+
+    def is_held(self, pid, number):
+        """Whether the signal waits, or is caught."""
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigBlk", "SigCgt"))]
+        return any(mask >> number - 1 & 1 for mask in masks)
+
+    def expect_saved_after_first(self, process, name):
+        said = process.stderr.read()
+        self.assertEqual(process.wait(timeout=60), OK, said)
+        saved = {f.name for f in (self.folder / "runs" / name / "checkpoints").iterdir()}
+        self.assertEqual(saved, {"000001", "000003"}, said)  # as it was wished, and at the end
+
+    # Who wishes a checkpoint of a rank does not know whether train has begun there.
+    def test_an_early_wish_to_save_a_rank(self):
+        for delay in self.EARLY:
+            with self.subTest(delay=delay):
+                name = f"rank{delay}"
+                process = self.begins_short(name, launched=True)
+                while process.poll() is None and not self.ranks_of(process):
+                    pass
+                rank = self.ranks_of(process)[0]  # it is forked, and may not have become a rank yet
+                time.sleep(delay / 1000)
+                os.kill(rank, signal.SIGUSR1)
+                self.expect_saved_after_first(process, name)
+
+    # While the system loads a program that somebody else started, nobody holds its signals.
+    def test_an_early_wish_to_save(self):
+        for launched in (False, True):
+            for delay in self.EARLY:
+                with self.subTest(launched=launched, delay=delay):
+                    name = f"run{launched}{delay}"
+                    process = self.begins_short(name, launched)
+                    time.sleep(delay / 1000)
+                    while not self.is_held(process.pid, signal.SIGUSR1):
+                        pass
+                    process.send_signal(signal.SIGUSR1)
+                    self.expect_saved_after_first(process, name)
+
+    def test_an_early_end(self):
+        for launched in (False, True):
+            for delay in self.EARLY:
+                with self.subTest(launched=launched, delay=delay):
+                    process = self.begins_short(f"end{launched}{delay}", launched)
+                    time.sleep(delay / 1000)
+                    process.send_signal(signal.SIGTERM)
+                    said = process.stderr.read()
+                    self.assertIn(process.wait(timeout=60), (-signal.SIGTERM, 128 + signal.SIGTERM), said)
+                    left = [file for file in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+                            if str(self.config) in self.content_of(file)]
+                    self.assertEqual(left, [])
+
+    def content_of(self, file):
+        try:
+            return file.read_text(errors="replace")
+        except OSError:  # its process is gone
+            return ""
+
+    # Of a rank before its first step, too, it is the end of the run, which does not begin again.
+    def test_an_early_end_of_a_rank(self):
+        process = self.begun(
+            "launch", "-n", 2, "--restarts", 3, "--", "train", "-c", self.config, "--ranks", 2, "--auto-resume",
+            "ended", "--set", "train.steps=3", "--timeout", 20)
+        while process.poll() is None and len(self.ranks_of(process)) < 2:
+            pass
+        os.kill(self.ranks_of(process)[1], signal.SIGTERM)
+        said = process.stderr.read()
+        self.assertEqual(process.wait(timeout=60), 143, said)
+        self.assertIn("rank 1 was ended by signal 15", said)
+        self.assertNotIn("starting the command again", said)
+
     def endless(self, name, ranks=2):
         """A run of some processes, and its folder, which has steps but no checkpoint."""
         process = self.begun(
