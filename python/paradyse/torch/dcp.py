@@ -20,6 +20,7 @@ import re
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from ..data.refusal import Refused, refuse
-from .dcp_reader import Reader, alone
+from .dcp_reader import Reader
 from .dcp_stored import MOMENTS, Lazy, stored_checkpoint, stored_model
 
 SHARD_BYTES = 4 << 30  # of a file of the model folder that `from` writes
@@ -50,6 +51,14 @@ class LazyPlanner(DefaultSavePlanner):
 
     def lookup_object(self, index: metadata.MetadataIndex) -> Any:
         return self.makers[index.fqn]()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Without a process group DCP warns that it is not distributed, and torch of its own parts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager
@@ -112,6 +121,8 @@ def weights_of(reader: Reader, prefix: str | None) -> dict[str, str]:
     if not chosen:
         refuse(reader.folder, f"has no tensor below {prefix!r}; it has {entries_of(reader, ())}: name one "
                               "with --prefix")
+    if "__metadata__" in chosen.values():
+        refuse(reader.folder, "has a tensor of the name __metadata__, which no file of safetensors can have")
     if len(set(chosen.values())) < len(chosen):
         refuse(reader.folder, f"has two tensors of one name below {prefix!r}; name one group with --prefix")
     return chosen
@@ -149,6 +160,8 @@ def moments_of(reader: Reader, weights: dict[str, str]) -> tuple[dict[str, dict[
             shape, wanted = (list(reader.entries[key].size) for key in (state[what], keys[name]))
             if shape != wanted:
                 refuse_state(f"has {what} of {name} in the shape {shape}, but the weight has {wanted}")
+        if (shape := list(reader.entries[state["step"]].size)) not in ([], [1]):
+            refuse_state(f"has step of {name} in the shape {shape}, but it is one number")
     read = reader.tensors([state["step"] for state in states.values()])
     steps = {name: float(read[state["step"]].sum()) for name, state in states.items()}
     first, count = next(iter(steps.items()))
@@ -177,7 +190,7 @@ def write_tensors(folder: Path, reader: Reader, chosen: dict[str, str], shard_by
     room, total = shard_bytes, 0
     for key in chosen:
         entry = reader.entries[key]
-        size = entry.size.numel() * entry.properties.dtype.itemsize
+        size = entry.bytes
         if shards[-1] and size > room:
             shards.append([])
             room = shard_bytes

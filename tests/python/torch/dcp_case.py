@@ -1,23 +1,30 @@
 """paradyse.torch.dcp: others' distributed checkpoints come in, and torch.distributed.checkpoint reads ours."""
 
+import collections
 import contextlib
+import copy
 import hashlib
 import io
 import json
 import os
 import pathlib
 import pickle
+import random
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
+import zipfile
 
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers
 from paradyse._plan import file_xxh64
+from paradyse.data.refusal import Refused
 from paradyse.torch.checksums import Number
 from paradyse.torch.dcp import from_dcp, main, to_dcp
+from paradyse.torch.dcp_reader import Reader
 from ranks import LONG, llama, on_ranks, wrapped
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -382,6 +389,259 @@ class DcpTest(unittest.TestCase):
         save_file({"w": torch.ones(2)}, self.folder / "model.safetensors")
         (self.folder / "state.json").write_text("{")
         self.assertIn("is not the state of a checkpoint", self.refusal("to", self.folder, self.folder / "new"))
+
+    def strangers(self):
+        """A folder that is sound, and what its .metadata says."""
+        there = self.folder / "dcp"
+        state = {"w": torch.arange(12.0).reshape(4, 3), "b": torch.ones(3), "e": torch.zeros(0, 3)}
+        dcp.save({"model": state, "step": 3}, checkpoint_id=there)
+        return there, pickle.loads((there / ".metadata").read_bytes())
+
+    def expect_refused(self, there, words):
+        out, begin = self.folder / "out", time.monotonic()
+        said = self.refusal("from", there, out)
+        self.assertRegex(said, words)
+        self.assertTrue(said.strip().isprintable(), said)
+        self.assertFalse(out.exists())
+        self.assertLess(time.monotonic() - begin, 20)
+
+    # What .metadata says is checked before memory is taken for it, or a file is opened.
+    def test_descriptions_that_are_none(self):
+        there, sound = self.strangers()
+        key = next(index for index in sound.storage_data if index.fqn == "model.w")
+
+        def refused(words, change):
+            said = copy.deepcopy(sound)
+            change(said)
+            (there / ".metadata").write_bytes(pickle.dumps(said))
+            with self.subTest(words):
+                self.expect_refused(there, words)
+
+        def entry(name="model.w", **changes):
+            return lambda said: vars(said.state_dict_metadata[name]).update(changes)
+
+        def chunks(*boxes):
+            return entry(chunks=[dcp.metadata.ChunkStorageMetadata(*box) for box in boxes])
+
+        def info(**changes):
+            return lambda said: vars(said.storage_data[key]).update(changes)
+
+        def renamed(name):
+            def rename(said):
+                said.state_dict_metadata[name] = said.state_dict_metadata.pop("model.b")
+                said.planner_data[name] = ("model", name)
+                for index in list(said.storage_data):
+                    if index.fqn == "model.b":
+                        said.storage_data[dcp.metadata.MetadataIndex(name, index.offset)] = said.storage_data.pop(index)
+            return rename
+
+        for size in ((float("nan"), 3), (4.0, 3), (-4, -3), (True, 3), (2**70, 3), "43", None, (1,) * 65):
+            refused("a shape or an offset is none", entry(size=size))
+        hole = "does not say of all elements of model.w"
+        for size in ((2**40, 3), (2**61, 2**61), (5, 3)):
+            refused(hole, entry(size=size))
+        # It is as large as that, but there are not as many bytes.
+        refused(hole, lambda said: (entry(size=(2**40, 3))(said), chunks(((0, 0), (2**40, 3)))(said)))
+        refused(hole, chunks())
+        refused(hole, chunks(((0, 0), (2, 3))))
+        refused("more chunks than", entry(chunks=sound.state_dict_metadata["model.w"].chunks * 100))
+        refused("outside of a tensor", chunks(((1, 0), (4, 3))))
+        refused("outside of a tensor", chunks(((0,), (4,))))
+        refused("a shape or an offset", chunks(((0, 0), (4.0, 3))))
+        refused("TensorProperties", entry(properties=None))
+        for dtype, words in ((torch.quint8, "model.w in torch.quint8, which is not read"), (3, "has no dtype")):
+            refused(words, lambda said: vars(said.state_dict_metadata["model.w"].properties).update(dtype=dtype))
+        for path in ("../dcp/__0_0.distcp", "/etc/passwd", "a/b", "", "..", ".", None, 3, "../" * 200):
+            refused("no file of this folder", info(relative_path=path))
+        for path in ("none", "x\0y", "x" * 400):
+            refused("cannot be read", info(relative_path=path))
+        refused("a shape or an offset", info(offset=-1))
+        refused("a shape or an offset", info(length=2.5))
+        refused("the file is not whole", info(offset=2**40))
+        refused("the file is not whole|same place", info(length=2**40))
+        refused("same place", info(offset=sound.storage_data[key].offset + 1))
+        refused("compressed", info(transform_descriptors=["zstd"]))
+        refused("but not what", lambda said: said.state_dict_metadata.pop("model.w"))
+        for name in ("a\x1b[2J", "a\nb", "\ud800", "", "n" * 2000):
+            refused("is no name of a tensor", renamed(name))
+        refused("__metadata__", renamed("__metadata__"))
+        refused("is no name of a tensor", lambda said: said.planner_data.update({"model.w": ("model", "w\x1b[2J")}))
+        refused("the path to model.w is none", lambda said: said.planner_data.update({"model.w": ("w",) * 100}))
+        refused("the path to model.w is none", lambda said: said.planner_data.update({"model.w": (1.5,)}))
+        refused("cannot be read", lambda said: vars(said).update(planner_data=[1]))
+        refused("cannot be read", lambda said: vars(said).update(storage_data=None))
+        refused("cannot be read", lambda said: vars(said).update(state_dict_metadata=[]))
+
+    # Two chunks of as many elements as the tensor has, of which two are in both and two in none.
+    def test_chunks_that_overlap(self):
+        there, said = self.strangers()
+        tensor = said.state_dict_metadata["model.w"]
+        tensor.size = torch.Size((8, 3))
+        tensor.chunks = [dcp.metadata.ChunkStorageMetadata(torch.Size((row, 0)), torch.Size((4, 3))) for row in (0, 3)]
+        place = next(info for index, info in said.storage_data.items() if index.fqn == "model.w")
+        data = there / place.relative_path
+        again = copy.copy(place)
+        again.offset = data.stat().st_size
+        whole = data.read_bytes()
+        data.write_bytes(whole + whole[place.offset:place.offset + place.length])
+        said.storage_data[dcp.metadata.MetadataIndex("model.w", torch.Size((3, 0)))] = again
+        (there / ".metadata").write_bytes(pickle.dumps(said))
+        self.expect_refused(there, "does not say of all elements of model.w")
+        # columns, too
+        tensor.size = torch.Size((4, 6))
+        for column, words in ((2, "does not say of all"), (3, None)):
+            tensor.chunks = [dcp.metadata.ChunkStorageMetadata(torch.Size((0, c)), torch.Size((4, 3)))
+                             for c in (0, column)]
+            said.storage_data = {index: info for index, info in said.storage_data.items() if info is not again}
+            said.storage_data[dcp.metadata.MetadataIndex("model.w", torch.Size((0, column)))] = again
+            (there / ".metadata").write_bytes(pickle.dumps(said))
+            if words:
+                self.expect_refused(there, words)
+            else:
+                self.assertEqual(main(["from", str(there), str(self.folder / "out")]), 0)
+                w = torch.arange(12.0).reshape(4, 3)
+                read = load_file(self.folder / "out" / "model.safetensors")["w"]
+                self.assertTrue(torch.equal(read, torch.cat((w, w), 1)))
+
+    # What a pickle can do without any name that is not allowed.
+    def test_pickles_that_describe_nothing(self):
+        there, _ = self.strangers()
+        metadata = b"\x80\x04ctorch.distributed.checkpoint.metadata\nMetadata\n"
+        doubled = b")" + b"2\x86" * 60
+        memoized = b")q\x00" + b"".join(bytes((ord("h"), i, 0x86, ord("q"), i + 1)) for i in range(60))
+        for name, content in {
+                "a class is changed": metadata + b"N}\x8c\x07versionNs\x86b.",
+                "a class is called without arguments": metadata + b"NR.",
+                "a tuple of a tuple twice, and so on, is a key": b"\x80\x04}" + doubled + b"Ns.",
+                "the same without DUP": b"\x80\x04}" + memoized + b"Ns.",
+                "a tuple in a tuple a million times is a key": b"\x80\x04})" + b"\x85" * 1_000_000 + b"Ns.",
+                "a list in a list a million times": b"\x80\x04" + b"]" * 1_000_000 + b"a" * 999_999 + b".",
+                "a memo of four billion entries": b"\x80\x04Nr\xff\xff\xff\xff.",
+                "a text of exabytes": b"\x80\x04\x8d" + b"\xff" * 7 + b"\x0f.",
+                "bytes of gigabytes": b"\x80\x04B\xff\xff\xff\x7f.",
+                "a frame of exabytes": b"\x80\x04\x95" + b"\xff" * 7 + b"\x0f.",
+                "a number of two gigabytes": b"\x80\x04\x8b\xff\xff\xff\x7f.",
+                "a set": b"\x80\x04\x8f(K\x01\x90.",
+                "an extension": b"\x80\x04\x82\x01.",
+                "a class of protocol 0": b"(ios\nsystem\n.",
+                "a name that clears the screen": b"\x80\x04c\x1b[2J\nx\n.",
+                "a module of torch": b"\x80\x04ctorch\n_inductor\n.",
+                "a name with dots": b"\x80\x04\x8c\x05torch\x8c\x0dSize.__init__\x93.",
+                "nothing": b"\x80\x04.", "no end": b"\x80\x04N", "text": b"#!/bin/sh\n"}.items():
+            (there / ".metadata").write_bytes(content)
+            with self.subTest(name):
+                self.expect_refused(there, "cannot be read: ")
+
+    # No pipe is waited for, and what is no file is none.
+    def test_files_that_are_none(self):
+        there, said = self.strangers()
+        data = there / next(iter(said.storage_data.values())).relative_path
+        whole = data.read_bytes()
+
+        def spoil(words, change, file=data):
+            content = file.read_bytes()
+            file.unlink()
+            change(file)
+            with self.subTest(words, file=file.name):
+                self.expect_refused(there, words)
+            file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink(missing_ok=True)
+            file.write_bytes(content)
+
+        for file, none in ((data, "it is no file"), (there / ".metadata", "has no .metadata")):
+            spoil(none, os.mkfifo, file)
+            spoil(none, os.mkdir, file)
+            spoil("cannot be read|has no .metadata", lambda file: file.symlink_to(file.name), file)
+            spoil("cannot be read|has no .metadata", lambda file: file.symlink_to("none"), file)
+        spoil("a .metadata of up to", lambda file: (file.touch(), os.truncate(file, 2**40)), there / ".metadata")
+        spoil("cannot be read", lambda file: None)
+        for bytes_left in (0, 1, 100, len(whole) - 1):
+            spoil("the file is not whole", lambda file: file.write_bytes(whole[:bytes_left]))
+        elsewhere = self.folder / "blob"  # as huggingface_hub keeps them
+        data.rename(elsewhere)
+        data.symlink_to("../blob")
+        self.assertEqual(main(["from", str(there), str(self.folder / "out")]), 0)
+
+    # In the place of what torch.save wrote of a tensor.
+    def test_tensors_that_are_none(self):
+        there, said = self.strangers()
+        key = next(index for index in said.storage_data if index.fqn == "model.w")
+        info = said.storage_data[key]
+        data = there / info.relative_path
+        whole = data.read_bytes()
+
+        def refused(content, words):
+            info.offset, info.length = len(whole), len(content)
+            data.write_bytes(whole + content)
+            (there / ".metadata").write_bytes(pickle.dumps(said))
+            with self.subTest(words):
+                self.expect_refused(there, words)
+
+        def saved(what):
+            stream = io.BytesIO()
+            torch.save(what, stream)
+            return stream.getvalue()
+
+        def archive(pickled=None, bytes_=bytes(48), how=zipfile.ZIP_STORED):
+            """Of a tensor of 4 x 3, with another data.pkl or other bytes."""
+            stream = io.BytesIO()
+            with (zipfile.ZipFile(io.BytesIO(saved(torch.zeros(4, 3)))) as sound,
+                  zipfile.ZipFile(stream, "w", how) as made):
+                for name in sound.namelist():
+                    content = sound.read(name)
+                    if name.endswith("data.pkl") and pickled is not None:
+                        content = pickled(content) if callable(pickled) else pickled
+                    made.writestr(name, bytes_ if name.endswith("data/0") else content)
+            return stream.getvalue()
+
+        class Runs:
+            def __reduce__(self):
+                return os.system, (f"touch {there.parent / 'out'}",)
+
+        refused(saved(torch.ones(4, 3, dtype=torch.float64)), "has torch.float64 of .*says torch.float32")
+        refused(saved(torch.ones(3, 4)), r"has torch.float32 of \(3, 4\)")
+        refused(saved([torch.ones(4, 3)] * 2), "it is no tensor")
+        refused(saved(torch.nn.Linear(3, 4)), "which describes no tensor")
+        refused(saved(Runs()), "system, which describes no tensor")
+        refused(saved(torch.ones(4, 3).to_sparse()), "which describes no tensor")
+        refused(bytes(400), "cannot be read")
+        refused(saved(torch.ones(4, 3))[:-9], "cannot be read")
+        refused(archive(how=zipfile.ZIP_DEFLATED, bytes_=bytes(10_000_000)), "compressed")
+        refused(archive(bytes_=bytes(44)), "fewer bytes than elements")
+        refused(archive(pickle.dumps(Runs())), "system, which describes no tensor")
+        refused(archive(lambda content: content.replace(b"FloatStorage", b"UntypedStorage")), "describes no tensor")
+        refused(archive(lambda content: content.replace(b"K\x04K\x03", b"K\xffK\x03", 1)), "fewer bytes|has torch")
+        refused(archive(b"\x80\x02" + b"]" * 100_000 + b"."), "not where it is said")
+        refused(archive(b"\x80\x02}ctorch\nFloatStorage\n" + b"N\x86" * 40 + b"Ns."), "cannot be read")
+        big = archive(bytes_=bytes(400))
+        refused(big.replace((400).to_bytes(4, "little"), (2**32 - 2).to_bytes(4, "little")), "compressed, or longer")
+        self.assertEqual(len(big), info.length)
+        info.offset, info.length = len(whole), len(archive())  # and made so it is one
+        data.write_bytes(whole + archive())
+        (there / ".metadata").write_bytes(pickle.dumps(said))
+        self.assertEqual(main(["from", str(there), str(self.folder / "out")]), 0)
+
+    # Any byte of any file may be another: all is read or refused.
+    def test_other_bytes(self):
+        there, said = self.strangers()
+        files = [there / ".metadata", there / next(iter(said.storage_data.values())).relative_path]
+        chosen, outcomes = random.Random(3), collections.Counter()
+        for file in files:
+            whole = file.read_bytes()
+            for number in range(4000 if LONG else 400):
+                content = bytearray(whole)
+                for _ in range(chosen.choice((1, 1, 2, 5))):
+                    content[chosen.randrange(len(content))] = chosen.choice((0, 255, chosen.randrange(256)))
+                if number % 8 == 0:
+                    del content[chosen.randrange(len(content)):]
+                file.write_bytes(content)
+                try:
+                    reader = Reader(there)
+                    outcomes["read"] += len(reader.tensors(list(reader.names()))) >= 0
+                except Refused:
+                    outcomes["refused"] += 1
+            file.write_bytes(whole)
+        self.assertGreater(outcomes["read"], 10)
+        self.assertGreater(outcomes["refused"], 10)
 
     def checkpoint(self, folder, ranks=2, seed=1, pieces=None, **state):
         """A checkpoint in the form of src/run/train/checkpoint_state.cc: two weights, in rows of each rank."""
