@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/inputs.h"
+#include "src/plan/config/fields.h"
 #include "src/plan/model/families.h"
 #include "src/run/train/checkpoint.h"
 #include "src/run/train/resume.h"
@@ -95,7 +96,8 @@ std::filesystem::path config_of(
   return file;
 }
 
-// A run names its files as they were found when it began.
+// A run names its files as they were found when it began.  `file`: its own configuration; "": it
+// goes by another, which is of now.
 void expect_files_of(
     const std::string& option, const std::filesystem::path& file, const LoadedConfig& loaded) {
   const RunConfig& config = loaded.config;
@@ -125,9 +127,10 @@ void expect_files_of(
         option,
         key,
         path,
-        relative ? fmt::format(
-                       ": in {} it is relative to the folder where the run started", file.string())
-                 : "",
+        relative && !file.empty()
+            ? fmt::format(
+                  ": in {} it is relative to the folder where the run started", file.string())
+            : "",
         remedy));
   }
 }
@@ -155,6 +158,33 @@ LoadedConfig with_processes(
 bool asks_now(const ConfigEntry& ranks) { return ranks.origin == "--set"; }
 bool asks_anywhere(const ConfigEntry& ranks) { return ranks.origin != "default"; }
 
+// A run that was moved, or whose folder has another name, is where it is found: so say its costs
+// and its next config.toml.  What --set says is left to be compared.
+LoadedConfig at_its_place(LoadedConfig loaded, const std::string& run) {
+  namespace fs = std::filesystem;
+  RunConfig::Output& output = loaded.config.output;
+  std::error_code error;
+  const fs::path place = fs::canonical(run, error);
+  const bool is_named = !output.name.empty();  // else by the time of day
+  const fs::path said = is_named ? fs::path(output.folder) / output.name : fs::path(output.folder);
+  if (error || fs::equivalent(said, is_named ? place : place.parent_path(), error)) {
+    return loaded;
+  }
+  const auto say = [&](const char* key, std::string& value, const std::string& now) {
+    ConfigEntry& entry = *std::ranges::find(loaded.entries, key, &ConfigEntry::key);
+    if (entry.origin != "--set") {
+      value = now;
+      entry.value = toml_text(now);
+      entry.origin = "--resume";
+    }
+  };
+  say("output.folder", output.folder, place.parent_path().string());
+  if (is_named) {
+    say("output.name", output.name, place.filename().string());
+  }
+  return loaded;
+}
+
 LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::string>& settings) {
   const std::filesystem::path file = std::filesystem::path(options.resume) / "config.toml";
   std::error_code error;
@@ -162,9 +192,13 @@ LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::stri
     std::vector<std::string> saved = saved_configuration(options.resume);
     if (!saved.empty()) {  // config.toml is gone, and the checkpoint holds all of it
       saved.insert(saved.end(), settings.begin(), settings.end());
-      return with_processes(saved, options, asks_now, [](const std::vector<std::string>& all) {
-        return load_config("", all);
-      });
+      return at_its_place(
+          with_processes(
+              saved,
+              options,
+              asks_now,
+              [](const std::vector<std::string>& all) { return load_config("", all); }),
+          options.resume);
     }
   }
   config_of("--resume", options.resume, options);
@@ -173,7 +207,7 @@ LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::stri
         return load_config(file, all);
       });
   expect_files_of("--resume " + options.resume, file, loaded);
-  return loaded;
+  return at_its_place(std::move(loaded), options.resume);
 }
 
 }  // namespace
@@ -229,9 +263,14 @@ LoadedConfig load(const RunOptions& options) {
     expect_files_of("--replay " + options.replay, file, loaded);
     return loaded;
   }
-  return with_processes(settings, options, asks_anywhere, [&](const std::vector<std::string>& all) {
-    return reading([&] { return load_config(options.file, all); });
-  });
+  LoadedConfig loaded =
+      with_processes(settings, options, asks_anywhere, [&](const std::vector<std::string>& all) {
+        return reading([&] { return load_config(options.file, all); });
+      });
+  if (!options.auto_resume.empty() && !resumed_run(options, loaded.config).empty()) {
+    expect_files_of("--auto-resume " + options.auto_resume, "", loaded);
+  }
+  return loaded;
 }
 
 std::string resumed_run(const RunOptions& options, const RunConfig& config) {

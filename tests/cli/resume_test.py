@@ -200,6 +200,89 @@ class SameBitsTest(ResumeTest):
         self.assertIn("relative to the folder where the run started", self.error_of(
             "train", "--resume", straight, "--model", moved / "llama.toml"))
 
+    # A job's command finds the run at its new place, by its new name, and goes on there to the same bits.
+    def test_moved_runs_of_auto_resume(self):
+        straight = self.straight("straight")
+        runs, other = self.folder / "runs", self.folder / "other"
+
+        def goes_on(run, *arguments, folder=None, config=self.config):
+            done = subprocess.run(
+                [PARADYSE, "train", "--json", "-c", str(config), "--auto-resume", run.name, *map(str, arguments)],
+                cwd=folder or self.folder, capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, OK, done.stderr)
+            self.assertIn("after step 4 of 8", done.stderr)
+            self.expect_same(run, straight)
+            said = (run / "config.toml").read_text()
+            self.assertIn(f"folder = '{run.parent}'", said)
+            self.assertIn(f"name = '{run.name}'", said)
+            return done.stderr
+
+        with self.subTest("another name"):
+            said = goes_on(self.cut(straight, 4, "renamed"))
+            self.assertIn("output.name = 'renamed' (was 'straight')", said)
+        with self.subTest("another folder"):
+            other.mkdir()
+            run = shutil.move(self.cut(straight, 4, "away"), other / "straight")
+            said = goes_on(run, "--set", f"output.folder={other}")
+            self.assertIn(f"output.folder = '{other}' (was '{runs}')", said)
+        with self.subTest("a link at its old place"):
+            run = shutil.move(self.cut(straight, 4, "linked"), other / "linked")
+            (runs / "linked").symlink_to(run)
+            goes_on(runs / "linked")
+        with self.subTest("all of it, with relative names"):
+            project = self.folder / "project"
+            project.mkdir()
+            shutil.copytree(self.texts, project / "texts")
+            shutil.copy(self.folder / "llama.toml", project)
+            config = self.write("project/run.toml", self.config.read_text().replace(f"{self.folder}/", ""))
+            subprocess.run(
+                [PARADYSE, "train", "-c", "run.toml", "--auto-resume", "far"], cwd=project, check=True,
+                capture_output=True, timeout=300)
+            shutil.rmtree(project / "runs" / "far")
+            shutil.move(self.cut(straight, 4, "far"), project / "runs" / "far")
+            moved = self.folder / "moved"
+            project.rename(moved)
+            goes_on(moved / "runs" / "far", folder=moved, config=moved / config.name)
+
+    # What a run names may be elsewhere, and the message says how to say so.
+    def test_moved_files_of_auto_resume(self):
+        straight = self.straight("straight")
+        cut = self.cut(straight, 4, "cut")
+        auto = ["train", "-c", self.config, "--auto-resume", "cut"]
+        os.rename(self.texts, self.folder / "moved")
+        os.rename(self.folder / "llama.toml", self.folder / "moved.toml")
+        self.assertIn(f"--auto-resume cut: model.path: {self.folder}/llama.toml does not exist; give its new place with "
+                      "--model PATH", self.error_of(*auto))
+        model = ["--model", self.folder / "moved.toml"]
+        self.assertIn(f"data.path: {self.texts} does not exist; give its new place with --data PATH",
+                      self.error_of(*auto, *model))
+        data = ["--data", self.folder / "moved"]
+        (self.folder / "moved" / "9.txt").write_text("one more\n")
+        error = self.error_of(*auto, *model, *data)
+        self.assertIn("has other documents", error)
+        self.assertIn("give their new place with --data", error)
+        (self.folder / "moved" / "9.txt").unlink()
+        self.assertEqual(len(self.metrics(cut)), 8)  # nothing was put aside
+        said = self.run_program(*auto, *model, *data).stderr
+        self.assertIn(f"data.path = '{self.folder}/moved' (was '{self.texts}')", said)
+        self.expect_same(cut, straight)
+
+    # The configuration in its folder says where it was.
+    def test_moved_runs_of_resume(self):
+        straight = self.straight("straight")
+        moved = self.folder / "elsewhere"
+        moved.mkdir()
+        run = shutil.move(self.cut(straight, 4, "cut"), moved / "new")
+        said = self.resume(run).stderr
+        self.assertIn(f"output.folder = '{moved}' (was '{self.folder}/runs')", said)
+        self.assertIn("output.name = 'new' (was 'straight')", said)
+        self.expect_same(run, straight)
+        config = (run / "config.toml").read_text()
+        self.assertIn(f"folder = '{moved}'", config)
+        self.assertNotIn("output.", self.resume(run, "--set", "train.steps=9").stderr)  # it is known by then
+        for setting in (f"output.folder={self.folder}", "output.name=other"):
+            self.assertIn("cannot change in a run", self.error_of("train", "--resume", run, "--set", setting))
+
     def test_adapters_whose_folder_is_gone(self):
         first = self.straight("first", "lora.r=3")
         begun_with = self.folder / "adapters"

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "src/run/train/dataset.h"
+#include "tests/support/folder.h"
 
 namespace paradyse {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -66,6 +68,7 @@ TEST(Resume, RefusesWhatWouldBeAnotherRun) {
         "data.seed=2",
         "train.tokens_per_step=5",
         "train.dtype=bfloat16",
+        "optimizer.path=moments",
         "output.name=other"}) {
     const std::string key = setting.substr(0, setting.find('='));
     EXPECT_THAT(
@@ -83,6 +86,37 @@ TEST(Resume, RefusesWhatWouldBeAnotherRun) {
   EXPECT_THAT(
       expect_same_run(config({"data.order=shuffled", "train.steps=11"}), shuffled),
       ElementsAre("train.steps = 11 (was 10)"));
+}
+
+// A run is where it is: its folder may have moved, and what it began with need not be there any
+// more.
+TEST(Resume, TakesARunThatWasMoved) {
+  const test::Folder folder;
+  const fs::path run = folder / "moved/new";
+  fs::create_directories(run / "checkpoints/000005");
+  Resumed from = after_five(config({"output.folder=/was/there", "output.name=old"}));
+  from.checkpoint = run / "checkpoints/000005";
+  const std::string here = "output.folder=" + (folder / "moved").string();
+  EXPECT_THAT(
+      expect_same_run(config({here, "output.name=new"}), from),
+      ElementsAre(
+          AllOf(HasSubstr("output.folder = "), HasSubstr("was '/was/there'")),
+          "output.name = 'new' (was 'old')"));
+  EXPECT_THAT(expect_same_run(config({here, "output.name=''"}), from), testing::SizeIs(2));
+  EXPECT_THAT(
+      refusal([&] { expect_same_run(config({here, "output.name=other"}), from); }),
+      HasSubstr("output.folder"));
+  EXPECT_THAT(
+      refusal([&] {
+        expect_same_run(config({"output.folder=/was/there", "output.name=other"}), from);
+      }),
+      HasSubstr("output.name"));
+  const Resumed with_moments = after_five(config({"optimizer.path=/was/there"}));
+  for (const std::string path : {"/is/here", "''"}) {
+    EXPECT_THAT(
+        expect_same_run(config({"optimizer.path=" + path}), with_moments),
+        ElementsAre(HasSubstr("(was '/was/there')")));
+  }
 }
 
 TEST(Resume, APositionTellsDocumentsAndOrderApart) {

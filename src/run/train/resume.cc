@@ -10,6 +10,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/xxh64.h"
+#include "src/plan/config/fields.h"
 #include "src/run/execute/gather.h"
 
 namespace paradyse {
@@ -46,10 +47,19 @@ constexpr const char* kFixed[] = {
     "data.seed",
     "train.tokens_per_step",
     "train.dtype",
-    "optimizer.path",
     "output.folder",
     "output.name",
 };
+
+// The entries say where the run is: it was moved there, or its folder has another name.
+bool is_its_place(const RunConfig& config, const fs::path& run) {
+  std::error_code error;
+  const fs::path place = fs::canonical(run, error);
+  const fs::path folder = config.output.folder;
+  const std::string& name = config.output.name;  // "": it has the time of day
+  return !error && (name.empty() ? fs::equivalent(folder, place.parent_path(), error)
+                                 : fs::equivalent(folder / name, place, error));
+}
 
 }  // namespace
 
@@ -219,7 +229,8 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
   const CheckpointState& state = from.state;
   const RunConfig& config = now.config;
   std::vector<std::string> changes;
-  const std::string file = (from.checkpoint.parent_path().parent_path() / "config.toml").string();
+  const fs::path run = from.checkpoint.parent_path().parent_path();
+  const std::string file = (run / "config.toml").string();
   const bool by_its_file = std::ranges::any_of(
       now.entries, [&](const ConfigEntry& entry) { return entry.origin.starts_with(file + ":"); });
   for (const ConfigEntry& entry : now.entries) {
@@ -236,7 +247,13 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
           before->second,
           from.checkpoint.string()));
     }
-    if (std::find(std::begin(kFixed), std::end(kFixed), entry.key) != std::end(kFixed)) {
+    const bool is_moved = entry.key.starts_with("output.") && is_its_place(config, run);
+    // What another program's moments were read from is not read again.
+    const bool gives_moments =
+        entry.key == "optimizer.path" && before->second == toml_text(std::string());
+    const bool is_fixed =
+        std::find(std::begin(kFixed), std::end(kFixed), entry.key) != std::end(kFixed);
+    if ((is_fixed && !is_moved) || gives_moments) {
       throw std::invalid_argument(fmt::format(
           "{} is {} ({}), but the run has {}: this key cannot change in a run; leave it, or start "
           "a new run from its weights with --model {}",
@@ -244,7 +261,7 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
           entry.value,
           entry.origin,
           before->second,
-          (from.checkpoint.parent_path().parent_path() / "model").string()));
+          (run / "model").string()));
     }
     changes.push_back(fmt::format("{} = {} (was {})", entry.key, entry.value, before->second));
   }
