@@ -46,7 +46,9 @@ class PlannedLoader(BaseDataLoader):
     """Trainer.Config(dataloader=PlannedLoader.Config(steps=..., items=..., micro_batches=...)).
 
     items: what Step.micro_batches reads.  micro_batches: the trainer's gradient accumulation steps; steps of
-    fewer get idle ones, steps of more raise ValueError (give more, or fewer tokens a step).
+    fewer get idle ones, steps of more raise ValueError (give more, or fewer tokens a step).  Planner counts the
+    ranks of torch.distributed, so join before it is made; the trainer then takes that group.  Raises ValueError
+    where the trainer has other data-parallel ranks, or a seq_len below the longest document.
     """
 
     @dataclass(kw_only=True, slots=True)
@@ -55,8 +57,24 @@ class PlannedLoader(BaseDataLoader):
         items: Any = None
         micro_batches: int = 1
 
-    def __init__(self, config: Config, **kwargs: Any) -> None:
+        def to_dict(self) -> dict[str, Any]:
+            """For the trainer's logs: without the documents."""
+            return {"documents": len(self.steps.lengths) if self.steps else 0,
+                    "micro_batches": self.micro_batches}
+
+    def __init__(self, config: Config, *, dp_world_size: int | None = None, seq_len: int | None = None,
+                 **kwargs: Any) -> None:
         self.config = config
+        if config.steps is None:
+            return
+        ranks, longest = config.steps.planner.ranks, max(config.steps.lengths)
+        if dp_world_size not in (None, ranks):
+            raise ValueError(
+                f"plans are for {ranks} ranks, but the trainer has {dp_world_size} data-parallel ranks: plans "
+                "take the place of tensor, context and pipeline parallelism; set their degrees to 1")
+        if seq_len is not None and seq_len < longest:
+            raise ValueError(f"training.seq_len is {seq_len}, but a document has {longest} tokens, for which "
+                             "the model would have no positions: raise it, or cut the documents")
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], torch.Tensor]]:
         for step in self.config.steps or ():

@@ -2,6 +2,10 @@
 
 import copy
 import importlib.util
+import pathlib
+import re
+import sys
+import tempfile
 import types
 import unittest
 
@@ -9,9 +13,11 @@ import paradyse.torch as pt
 import torch
 import torch.distributed as dist
 import torch.distributed.fsdp
+from adapters_case import launched
 from ranks import IGNORED, documents, on_ranks
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 LENGTHS = [29, 5, 1, 13, 40, 2, 3]
 
 
@@ -76,7 +82,13 @@ def trained(rank):
     for name, parameter in model.named_parameters():
         dist.all_reduce(parameter.grad)  # torchtitan sums: its division by ranks is switched off
         worst = max(worst, float((parameter.grad - wanted[name]).norm() / wanted[name].norm()))
-    assert loader.state_dict() == {"seed": 2, "documents": len(LENGTHS)}
+    assert loader.state_dict() == steps.state_dict() and steps.documents == len(LENGTHS)
+    for named, words in (({"dp_world_size": 2}, "plans are for 3 ranks"), ({"seq_len": 39}, "has 40 tokens")):
+        try:
+            loader.config.build(**named)
+            raise AssertionError(named)
+        except ValueError as error:
+            assert words in str(error), error
     few = titan.PlannedLoader.Config(steps=pt.Steps(LENGTHS, tokens_per_step=1000, planner=planner), items=items)
     try:
         list(few.build())
@@ -84,6 +96,37 @@ def trained(rank):
     except ValueError as error:
         said = str(error)
     return worst, sizes, said
+
+
+def one_step_of_the_trainer():
+    """On each rank that torchrun starts: prints the largest difference of a gradient, and the largest group."""
+    spec = importlib.util.spec_from_file_location("example", ROOT / "examples/torch/titan.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    dist.init_process_group("gloo")
+    items = documents(LENGTHS, 3)
+    shape = types.SimpleNamespace(num_attention_heads=16, num_hidden_layers=2, hidden_size=256)
+    costs = pt.Costs(token=1e-3, square=1e-4, document=1e-3, token_bytes=1000)
+    planner = pt.Planner(shape, costs=costs, memory=60_000 // dist.get_world_size(), weights="fsdp2", deadline=60)
+    steps = pt.Steps(LENGTHS, tokens_per_step=1000, planner=planner, seed=2)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = example.Trained(example.config(folder, items, steps, max_norm=1e9))
+        weights = {name: parameter.full_tensor().detach().clone()
+                   for name, parameter in trainer.model_parts[0].named_parameters()}
+        trainer.train_step(trainer.batch_generator(trainer.dataloader))
+    model = trainer.model_config.build()
+    model.init_states(buffer_device=torch.device("cpu"))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+    wanted = alone(model, items)
+    found = {name: parameter.grad.full_tensor() for name, parameter in trainer.model_parts[0].named_parameters()}
+    assert found.keys() == wanted.keys()
+    worst = max(float((found[name] - wanted[name]).norm() / wanted[name].norm()) for name in wanted)
+    size = max(len(g.ranks) for m in planner.plan(LENGTHS).micro_batches for g in m.groups)
+    if dist.get_rank() == 0:
+        print(f"gradients {worst:.3e}, groups of {size}")
+    dist.destroy_process_group()
 
 
 @unittest.skipUnless(importlib.util.find_spec("torchtitan"), "no torchtitan in this Python")
@@ -94,6 +137,24 @@ class TitanTest(unittest.TestCase):
             self.assertGreater(max(sizes), 1)
             self.assertIn("the trainer accumulates 1", said)
 
+    def test_a_step_of_the_trainer_itself(self):
+        for ranks in (1, 2, 3, 4):
+            said = launched(ranks, __file__, "trainer")
+            worst, size = re.search(r"gradients (\S+), groups of (\d+)", said).groups()
+            self.assertLess(float(worst), 1e-5, ranks)
+            self.assertEqual(int(size) > 1, ranks > 1)
+
+    def test_the_example_trains_the_same_on_one_rank_and_on_several(self):
+        with tempfile.TemporaryDirectory() as folder:
+            said = [launched(ranks, "titan.py", folder) for ranks in (1, 3)]
+        steps = [re.findall(r"step: +\d+ +loss: +([\d.]+) +grad_norm: +([\d.]+)", text) for text in said]
+        steps = [found[::ranks] for found, ranks in zip(steps, (1, 3))]
+        self.assertEqual(len(steps[0]), 6)
+        for one, several in zip(*steps, strict=True):
+            for mine, wanted in zip(several, one):
+                self.assertAlmostEqual(float(mine) / float(wanted), 1, delta=2e-3)
+        self.assertLess(float(steps[0][-1][0]), float(steps[0][0][0]) - 0.3)  # it learns
+
 
 if __name__ == "__main__":
-    unittest.main()
+    one_step_of_the_trainer() if sys.argv[1:] == ["trainer"] else unittest.main()
