@@ -23,6 +23,9 @@ def run(case, python=PYTHON, package=None, **environment):
     done = subprocess.run([python, case], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=DEADLINE * (4 if environment else 1),
                           env={**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", **environment})
+    for line in done.stdout.splitlines():
+        if line.startswith("skipped: "):
+            print(line)
     return done.stdout, done.returncode
 
 
