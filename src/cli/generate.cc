@@ -42,7 +42,7 @@ std::vector<std::int32_t> prompt_of(
     if (!tokenizer.empty() || model.vocab() < 256) {
       throw std::invalid_argument(fmt::format(
           "--prompt: the tokens of --model {} are not bytes ({}), and this command runs no "
-          "tokenizer; give the ids of the prompt with --tokens",
+          "tokenizer; give the ids of the prompt with --tokens (paradyse-data encode makes them)",
           options.model,
           tokenizer.empty() ? fmt::format("its vocabulary has {}", model.vocab()) : tokenizer));
     }

@@ -14,7 +14,8 @@ import unittest
 import paradyse
 
 CASES = sorted((pathlib.Path(__file__).resolve().parent / "data").glob("*_case.py"))
-PACKAGES = {"text_case": "transformers, tokenizers", "chat_case": "transformers, tokenizers, jinja2",
+PACKAGES = {"text_case": "transformers, tokenizers", "ids_case": "transformers, tokenizers",
+            "chat_case": "transformers, tokenizers, jinja2",
             "rows_case": "pyarrow, zstandard", "megatron_case": "megatron.core.datasets.indexed_dataset"}
 PYTHON = os.environ.get("PARADYSE_TORCH_PYTHON", sys.executable)
 DEADLINE = 600  # seconds of a file of cases

@@ -18,6 +18,7 @@ from .convert import TARGETS, convert
 from .corpus import opened_corpus
 from .folder import Prepared
 from .histogram import FIRST, svg_of
+from .ids import content_of, decoded, encoded, name_of
 from .limits import TOO_LONG
 from .maker import Options
 from .prepare import Interrupted, prepare
@@ -36,7 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
     found = command.parse_args(arguments)
     try:
         for line in found.run(found):
-            print(line if "json" in found and found.json else fitted(line, sys.stdout))
+            if "verbatim" in found:  # a terminal, though, does not do what is in a text
+                print(printable(line) if sys.stdout.isatty() else line)
+            else:
+                print(line if "json" in found and found.json else fitted(line, sys.stdout))
         sys.stdout.flush()
     except Refused as error:
         print(fitted(f"paradyse-data: {printable(str(error))}", sys.stderr), file=sys.stderr)
@@ -47,6 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # as by `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except UnicodeEncodeError as error:
+        print(f"paradyse-data: standard output takes {error.encoding}, which has no {error.object[error.start]!a}; set "
+              "PYTHONIOENCODING=utf-8", file=sys.stderr)
+        return 2
     except OSError as error:  # a full disk, a folder that must not be written
         print(f"paradyse-data: {error.filename or found.__dict__.get('out')}: {error.strerror}; make room, or name another "
               "place", file=sys.stderr)
@@ -91,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--count", type=whole(1), default=200, metavar="TOKENS", help="tokens shown (default 200)")
     one.add_argument("--tokenizer", metavar="DIR", help="decodes the ids (default: the folder that prepared them)")
     one.set_defaults(run=run_inspect)
+    add_ids(commands)
     one = commands.add_parser("convert", help="token ids from one format into another", description="Token ids from one "
                               "format into another.")
     one.add_argument("inputs", nargs="+", metavar="DIR|FILE", help="as stats takes it")
@@ -102,6 +111,26 @@ def parser() -> argparse.ArgumentParser:
     one.set_defaults(run=lambda found: convert(found.inputs, found.to, Path(found.out), found.vocab_size,
                                                found.drop_labels))
     return command
+
+
+def add_ids(commands: Any) -> None:
+    for name, what, how, run in (
+            ("encode", "a text as ids", "A text as token ids on one line, as paradyse generate --tokens takes them.",
+             run_encode),
+            ("decode", "ids as text", "The text of each list of token ids: lines of ids, as paradyse generate prints them, "
+             "or JSON, as it prints with --json, or JSONL of ids.", run_decode)):
+        one = commands.add_parser(name, help=what, description=how)
+        one.add_argument("--tokenizer", required=True, metavar="DIR", help="folder of a tokenizer, or of a model with one")
+        if name == "encode":
+            one.add_argument("--text", metavar="TEXT", help="this text, in place of FILE")
+            one.add_argument("--no-special-tokens", action="store_true", help="without those that the tokenizer adds, such "
+                             "as BOS")
+            one.add_argument("--json", action="store_true", help='print {"tokens": [...]}')
+        else:
+            one.add_argument("--skip-special-tokens", action="store_true", help="leave out BOS, EOS and the like")
+            one.add_argument("--json", action="store_true", help='print {"text": "..."}, a line each')
+        one.add_argument("file", nargs="?", metavar="FILE", help="file to read; - (default): standard input")
+        one.set_defaults(run=run, verbatim=True)
 
 
 def add_prepare(commands: Any) -> None:
@@ -199,6 +228,19 @@ def run_inspect(found: argparse.Namespace) -> list[str]:
         says = ["ids only: give --tokenizer DIR to see what they stand for"]
     pieces = None if folder is None else Tokenizer(folder).pieces
     return [*says, *shown(document, found.document, pieces, found.begin, found.count)]
+
+
+def run_encode(found: argparse.Namespace) -> list[str]:
+    if found.text is not None and found.file is not None:
+        refuse("--text", f"is given with the file {found.file}; give one of them")
+    tokenizer = Tokenizer(found.tokenizer)
+    text = content_of(found.file or "-") if found.text is None else found.text
+    return [encoded(tokenizer, text, not found.no_special_tokens, found.json)]
+
+
+def run_decode(found: argparse.Namespace) -> list[str]:
+    given = found.file or "-"
+    return decoded(Tokenizer(found.tokenizer), content_of(given), name_of(given), found.skip_special_tokens, found.json)
 
 
 def text_of(path: str) -> str:

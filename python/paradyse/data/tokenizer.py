@@ -93,6 +93,10 @@ class Tokenizer:
         """Ids of a text to which nothing is added: a rendered chat has its own special tokens."""
         return self._ids(text, False) if text else []
 
+    def text(self, ids: Sequence[int], skip_special: bool) -> str:
+        """What ids stand for together."""
+        return str(self._own.decode(list(ids), skip_special_tokens=skip_special))
+
     @property
     def template(self) -> str | None:
         """The source of the chat template; of several, all of them."""

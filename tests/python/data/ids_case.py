@@ -1,0 +1,101 @@
+"""paradyse-data encode and decode: the ids and texts of transformers, also through `paradyse generate`."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import random
+import subprocess
+import unittest
+
+import made
+import transformers
+from paradyse.data.cli import main
+from support import FolderTest
+
+PROGRAM = os.environ.get("PARADYSE", "")
+
+
+class IdsTest(FolderTest):
+    def tokenizer(self, name, tokenizer):
+        tokenizer.save_pretrained(self.folder / name)
+        return transformers.AutoTokenizer.from_pretrained(self.folder / name)
+
+    def kinds(self):
+        for name, own in (("bpe", made.byte_bpe()), ("bpe_bos", made.byte_bpe(bos="<s>")), ("word_piece", made.word_piece()),
+                          ("unigram", made.unigram())):
+            yield name, self.tokenizer(name, own)
+
+    def said(self, command, name, *arguments):
+        """What the command prints, in this process."""
+        with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.chdir(self.folder):
+            self.assertEqual(main([command, "--tokenizer", name, *arguments]), 0)
+        return said.getvalue()
+
+    def test_decode_is_that_of_transformers(self):
+        for name, theirs in self.kinds():
+            draw = random.Random(3)
+            lists = [theirs(text)["input_ids"] for text in made.SCRIPTS.values()]
+            lists += [[draw.randrange(len(theirs)) for _ in range(draw.randrange(1, 50))] for _ in range(100)] + [[]]
+            self.write("ids.txt", "".join(" ".join(map(str, ids)) + "\n" for ids in lists))
+            self.write("ids.jsonl", "".join(json.dumps({"tokens": ids}) + "\n" for ids in lists))
+            self.write("ids.json", "\n".join(json.dumps(ids, indent=2) for ids in lists))
+            for skip in (False, True):
+                wanted = [theirs.decode(ids, skip_special_tokens=skip) for ids in lists]
+                for file in ("ids.txt", "ids.jsonl", "ids.json"):
+                    said = self.said("decode", name, "--json", file, *["--skip-special-tokens"] * skip)
+                    self.assertEqual([json.loads(line)["text"] for line in said.splitlines()], wanted, name)
+                    plain = self.said("decode", name, file, *["--skip-special-tokens"] * skip)
+                    self.assertEqual(plain, "".join(text + "\n" for text in wanted), name)
+
+    def test_encode_is_that_of_transformers(self):
+        for name, theirs in self.kinds():
+            for text in ["hello", "", "two\nlines\n", *list(made.SCRIPTS.values())[::5]]:
+                self.write("x.txt", text)
+                for how, wanted in (([], theirs(text)["input_ids"]),
+                                    (["--no-special-tokens"], theirs(text, add_special_tokens=False)["input_ids"])):
+                    self.assertEqual(self.said("encode", name, "x.txt", *how), " ".join(map(str, wanted)) + "\n")
+                    self.assertEqual(self.said("encode", name, "--text", text, *how), " ".join(map(str, wanted)) + "\n")
+                    self.assertEqual(json.loads(self.said("encode", name, "x.txt", "--json", *how)), {"tokens": wanted})
+
+    def test_what_is_refused(self):
+        theirs = self.tokenizer("t", made.byte_bpe())
+        for content, words in (
+                ("1 2\n3 x4\n", "ids.txt:2: 'x4' is no id"), ("1 -2\n", "ids.txt:1: '-2' is no id"), ("1.5", "'1.5'"),
+                (f"1 {len(theirs)}\n", f"ids.txt:1: id 1 is {len(theirs)}, for which the tokenizer"),
+                ('{"tokens": [1]}\n{"text": "a"}\n', "ids.txt:2: has no list of ids"),
+                ("[1, true]", "has no list of ids"), ("[1, 2.0]", "has no list of ids"), ('{"tokens": 3}', "has no list"),
+                ("[1, -2]", "has no list of ids"), ("[1", "ids.txt:1: is not JSON"), ("[" * 100_000, "is not JSON"),
+                (b"\xff\xfe1\x00", "ids.txt: is not UTF-8 (byte 0)")):
+            self.write("ids.txt", content)
+            with self.subTest(words), contextlib.redirect_stderr(io.StringIO()) as said, contextlib.chdir(self.folder):
+                self.assertEqual(main(["decode", "--tokenizer", "t", "ids.txt"]), 2)
+            self.assertIn(words, said.getvalue())
+        self.assertIn("none: cannot be read: No such file", self.command("decode", "--tokenizer", "t", "none", code=2))
+        self.assertIn("t: is a folder", self.command("decode", "--tokenizer", "t", "t", code=2))
+        self.assertIn("give one of them", self.command("encode", "--tokenizer", "t", "--text", "a", "ids.txt", code=2))
+
+    @unittest.skipUnless(PROGRAM and importlib.util.find_spec("torch"), "no PARADYSE, or no torch in this Python")
+    def test_generate_writes_on_as_transformers_does(self):
+        import torch
+        theirs = self.tokenizer("m", made.byte_bpe(bos="<s>", lines=True))
+        torch.manual_seed(1)
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            hidden_size=32, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2, intermediate_size=64,
+            vocab_size=len(theirs), max_position_embeddings=128, bos_token_id=theirs.bos_token_id,
+            eos_token_id=theirs.eos_token_id, initializer_range=0.5))
+        model.save_pretrained(self.folder / "m")
+        prompt = "hello, what is"
+        ids = theirs(prompt, return_tensors="pt")["input_ids"]
+        wanted = theirs.decode(model.generate(ids, do_sample=False, max_new_tokens=20)[0, ids.shape[1]:])
+        given = self.command("encode", "--tokenizer", "m", input=prompt).split()
+        for how in ([], ["--json"]):
+            written = subprocess.run([PROGRAM, "generate", "--model", "m", "--temperature", "0", "--max-new-tokens", "20",
+                                      *how, "--tokens", *given], cwd=self.folder, check=True, capture_output=True,
+                                     text=True).stdout
+            self.assertEqual(self.command("decode", "--tokenizer", "m", input=written), wanted + "\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
