@@ -9,6 +9,7 @@
 #include "paradyse/plan/model_folder.h"
 #include "python/bindings/bindings.h"
 #include "src/plan/base/disk_file.h"
+#include "src/plan/plan/plan_mark.h"
 
 namespace paradyse::python {
 namespace {
@@ -37,6 +38,17 @@ std::vector<std::string> check(
     context.memory_per_rank = bytes_of(*memory);
   }
   return problems(plan, context);
+}
+
+// As the program, which replaces no file that it did not write.
+void write(const Plan& plan, const fs::path& path, bool force) {
+  if (const std::string why = force ? "" : why_not_ours(path, "a plan", kPlanMark); !why.empty()) {
+    const std::string said =
+        path.string() + ": " + why + "; give another path, or force=True to replace it";
+    PyErr_SetString(PyExc_FileExistsError, said.c_str());
+    throw nb::python_error();
+  }
+  replace_file(path, to_json(plan));
 }
 
 }  // namespace
@@ -113,9 +125,11 @@ void bind_plan(nb::module_& module) {
           "The text of its plan file, for people, or on one line as `plan batch --stream` has it.")
       .def(
           "write",
-          [](const Plan& self, const fs::path& path) { replace_file(path, to_json(self)); },
+          write,
           "path"_a,
-          nb::sig("def write(self, path: str | os.PathLike[str]) -> None"))
+          "force"_a = false,
+          nb::sig("def write(self, path: str | os.PathLike[str], force: bool = False) -> None"),
+          "Replaces a plan.  Raises FileExistsError for another file, unless `force` is given.")
       .def_prop_ro(
           "hash",
           [](const Plan& self) { return hash(self); },

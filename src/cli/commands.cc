@@ -17,6 +17,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/plan/plan_mark.h"
 
 namespace paradyse::cli {
 namespace {
@@ -175,7 +176,7 @@ Accepts replaceable_file(const std::string& what, const std::string& mark, std::
   };
 }
 
-Accepts plan_to_write() { return replaceable_file("a plan", R"({"format":"paradyse-plan",)"); }
+Accepts plan_to_write() { return replaceable_file("a plan", std::string(kPlanMark)); }
 
 void expect_writable(const std::string& option, const std::string& file, bool makes_folders) {
   const std::string why = writes() ? why_not_writable(file, makes_folders) : "";

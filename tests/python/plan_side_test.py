@@ -134,6 +134,34 @@ class PlanSideTest(ProgramTest):
         self.assertEqual(len(simulation.micro_batches), len(plan.micro_batches))
         self.assertGreater(paradyse.simulate(plan, model, cluster, additive=True).seconds, simulation.seconds)
 
+    def test_a_plan_replaces_plans_alone(self):
+        model = paradyse.Model.from_folder(self.write("model.toml", LLAMA))
+        cluster = paradyse.Cluster.from_file(A100, ranks=8)
+        plan, other = (paradyse.plan_batch(model, lengths, cluster) for lengths in ([400, 20], [90]))
+        out, link = self.folder / "plan.json", self.folder / "link"
+        link.symlink_to(out)
+        out.write_text("")  # as `mktemp` makes one
+        other.write(out)
+        plan.write(link)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(paradyse.Plan.from_file(out), plan)
+        for mine in ("my thesis", '{"a": 1}', '{"format": "paradyse-costs", "version": 1}', "\0" * 300):
+            out.write_text(mine)
+            for path in (out, str(out), link):
+                with self.subTest(mine[:9]), self.assertRaisesRegex(
+                        FileExistsError, f"{path}: exists and is not a plan of paradyse, .*force=True"):
+                    plan.write(path)
+                self.assertEqual(out.read_text(), mine)
+        # what the program says of the same file
+        said = self.error_of("simulate", "--model", self.folder / "model.toml", "--cluster", A100, "--length", 64,
+                           "--save-plan", out)
+        self.assertIn("exists and is not a plan of paradyse, so it is not replaced", said)
+        plan.write(out, force=True)
+        self.assertEqual(paradyse.Plan.from_file(out), plan)
+
+    def test_the_checker_of_a_plan(self):
+        model = paradyse.Model.from_folder(self.write("model.toml", LLAMA))
+        plan = paradyse.plan_batch(model, [9000, 5000, 400, 20], paradyse.Cluster.from_file(A100, ranks=8))
         text = json.loads(plan.to_json())
         text["micro_batches"][0]["groups"][0]["documents"] = [0, 7]
         wrong = paradyse.check(paradyse.Plan.from_json(json.dumps(text)))

@@ -14,6 +14,7 @@ import array
 import hashlib
 import os
 import secrets
+import stat
 import struct
 from pathlib import Path
 from typing import IO, Any
@@ -58,9 +59,16 @@ def discard(file: IO[bytes]) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Writes a file so that it is there whole, or not at all, also when power fails."""
+    """Writes a file so that it is there whole, or not at all, also when power fails.  A link stays one, to the new
+    content, a file keeps its mode, and a device or a pipe takes the content and stays what it is."""
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
     file = new_file(path)
     try:
+        if path.exists():
+            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
         file.write(content)
         settle(file, path)
     finally:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .container import replace_file
+from .container import PARTIAL, replace_file
 from .files import FASTA, FASTQ, DataFile, data_files
 from .folder import FORMAT, HEAD_FILE, is_prepared, read_head
 from .json_file import json_file
@@ -23,6 +23,7 @@ from .tally import Tally
 from .tokenizer import digest
 
 WORK = ".prepare"  # a folder in the result, until it is finished
+LOCK = "lock"  # a file of it
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,19 @@ def planned(options: Options, out: Path) -> Plan | None:
         plan = Plan.from_json(json_file(kept, "remove the folder and prepare anew"))
         expect_same(plan.asked, asked, out, "was begun")
         return plan
-    if out.exists() and (not out.is_dir() or any(path.name != WORK for path in out.iterdir())):
+    if out.exists() and (not out.is_dir() or any(path.name != WORK for path in out.iterdir()) or (
+            (out / WORK).exists() and not is_begun(out / WORK))):
         refuse(out, f"is there and is not of paradyse-data ({HEAD_FILE} of {FORMAT}); give another --out, or an empty "
                "folder")
     plan = Plan(asked, files, list(shards_of(files, options.shard_bytes)), tally)
     if not plan.shards:
         refuse(", ".join(options.inputs), "has no row to read: its files are empty")
     return plan
+
+
+def is_begun(work: Path) -> bool:
+    """Whether a prepare that was ended before it had a plan left it."""
+    return work.is_dir() and all(path.name == LOCK or path.name.endswith(PARTIAL) for path in work.iterdir())
 
 
 def keep(plan: Plan, out: Path) -> None:

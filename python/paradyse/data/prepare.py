@@ -24,7 +24,7 @@ from .files import DataFile
 from .folder import ShardWriter, remove_partial, write_head
 from .json_file import json_file
 from .maker import Maker, Options
-from .plan import WORK, Plan, keep, planned, state_of
+from .plan import LOCK, WORK, Plan, keep, planned, state_of
 from .progress import Progress
 from .records import Unit
 from .refusal import Refused, refuse
@@ -72,7 +72,7 @@ def prepare(options: Options, out: Path, processes: int = 1, load: Load = load) 
 @contextmanager
 def only_one(out: Path) -> Iterator[None]:
     """Of two commands that write the same folder the second is refused."""
-    with open(out / WORK / "lock", "wb") as lock:
+    with open(out / WORK / LOCK, "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

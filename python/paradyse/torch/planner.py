@@ -14,6 +14,7 @@ import numpy as np
 import paradyse
 import torch
 import torch.distributed as dist
+from paradyse.data.container import replace_file
 
 from .exchange import expect_average
 from .items import expect_whole, finite, whole
@@ -67,7 +68,7 @@ class Costs:
             except (ValueError, OSError) as error:
                 raise FileExistsError(f"{path} is there already, and is no file of Costs.write(): give another "
                                       "path, or force=True to replace it") from error
-        Path(path).write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        replace_file(Path(path), (json.dumps(dataclasses.asdict(self), indent=1) + "\n").encode())
 
 
 def costs(path: str | Path) -> Costs:

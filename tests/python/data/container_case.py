@@ -1,8 +1,10 @@
 """The container is Megatron's to the byte, label masks are beside it, and damage is refused."""
 
 import array
+import os
 import random
 import struct
+import threading
 import unittest
 
 import numpy as np
@@ -38,6 +40,24 @@ class ContainerTest(FolderTest):
         PairWriter(self.folder / "b", "uint16").discard()
         self.assertEqual({name: (self.folder / name).read_bytes() for name in mine}, mine)
         self.assertEqual({file.name for file in self.folder.iterdir()} - set(mine), {"a.bin", "a.idx", "a.json"})
+
+    def test_a_file_is_replaced_where_it_is(self):
+        real, link, pipe = (self.folder / name for name in ("real", "link", "pipe"))
+        real.write_text("before")
+        real.chmod(0o640)
+        link.symlink_to("real")
+        replace_file(link, b"after")
+        self.assertTrue(link.is_symlink())
+        self.assertEqual((real.read_text(), real.stat().st_mode & 0o777), ("after", 0o640))
+        os.mkfifo(pipe)
+        read = []
+        reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+        reader.start()
+        replace_file(pipe, b"through")
+        reader.join(10)
+        self.assertEqual((read, pipe.is_fifo()), ([b"through"], True))
+        self.assertRaises(IsADirectoryError, replace_file, self.folder, b"")
+        self.assertEqual({path.name for path in self.folder.iterdir()}, {"real", "link", "pipe"})
 
     def test_random_pairs_come_back(self):
         for seed in range(20):

@@ -126,6 +126,13 @@ class PrepareTest(FolderTest):
         self.refused("is not there", self.prepare, "new", replace(self.options, inputs=("none",)))
         self.assertFalse((self.folder / "new").exists())
 
+    def test_a_folder_with_the_name_of_ours_is_refused(self):
+        mine = self.write("out/.prepare/lock", "mine"), self.write("out/.prepare/thesis", "mine")
+        self.refused("is there and is not of paradyse-data", self.prepare, "out")
+        self.assertEqual([path.read_text() for path in mine], ["mine"] * 2)
+        mine[1].unlink()  # as a prepare leaves it that was ended at once
+        self.prepare("out")
+
     def test_two_at_a_time_are_refused(self):
         child = subprocess.Popen([sys.executable, __file__, "child", str(self.folder / "in"), str(self.folder / "out"), "1"],
                                  env={**os.environ, SLOW: "0.3"}, stderr=subprocess.PIPE, text=True)

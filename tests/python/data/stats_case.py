@@ -88,6 +88,11 @@ class StatsTest(FolderTest):
         for options in (("--force",), ()):  # then it is its own
             self.command("stats", "rows.jsonl", "--svg", "mine.txt", *options)
             self.assertTrue(mine.read_text().startswith("<svg"))
+        (self.folder / "picture").symlink_to("mine.txt")
+        mine.write_bytes(mine.read_bytes() + b"\n")
+        self.command("stats", "rows.jsonl", "--svg", "picture")
+        self.assertTrue((self.folder / "picture").is_symlink())
+        self.assertFalse(mine.read_text().endswith("\n\n"))
         (self.folder / "link").symlink_to(self.folder / "nowhere")
         self.assertIn("is there already", self.command("stats", "rows.jsonl", "--svg", "link", code=2))
         self.assertIn("is for --svg", self.command("stats", "rows.jsonl", "--force", code=2))
