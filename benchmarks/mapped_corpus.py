@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """How long a run takes to its first step, and how much memory its processes have, by the size of its corpus.
 
-    benchmarks/mapped_corpus.py [--gigabytes 10] [--ranks 2] [--folder FOLDER] [--json FILE]
+    benchmarks/mapped_corpus.py [--gigabytes 10] [--jsonl] [--ranks 2] [--folder FOLDER] [--json FILE]
 
 Writes two pairs of Megatron-core's .bin and .idx, of 10 MB and of so many GB, with documents of 100 to 8000 tokens
-(uint16), and runs `paradyse train` on each in turn, three times, the pages of the large one dropped from the cache
-before its first.  The ids repeat a block of noise: only their sizes matter here.  Memory is read from
+(uint16), or as much JSONL of such documents, and runs `paradyse train` on each in turn, three times, the pages of
+the large one dropped from the cache before its first.  The ids repeat a block of noise: only their sizes matter here.  Memory is read from
 /proc/PID/smaps_rollup of every process a few times a second until the run ends: anonymous memory is the process's
 own, file-backed memory is shared with the others (programs, libraries, mapped data).
 """
@@ -57,6 +57,19 @@ def write_pair(prefix, size):
     return len(lengths)
 
 
+def write_jsonl(path, size):
+    """As write_pair(), of at least so many bytes."""
+    draw = random.Random(1)
+    lines = [json.dumps({"tokens": [draw.randrange(32000) for _ in range(draw.randrange(100, 8000))]}).encode() + b"\n"
+             for _ in range(300)]
+    documents = written = 0
+    with open(path, "wb") as file:
+        while written < size:
+            written += file.write(lines[documents % len(lines)])
+            documents += 1
+    return documents
+
+
 def forget(path):
     """Its pages leave the system's cache."""
     file = os.open(path, os.O_RDONLY)
@@ -84,9 +97,9 @@ def memory(process):
     return {"anonymous": of.get("Anonymous", 0), "file": of.get("Rss", 0) - of.get("Anonymous", 0)} if of else None
 
 
-def measured(prefix, ranks, folder, name):
+def measured(data, ranks, folder, name):
     command = [PARADYSE, "launch", "-n", str(ranks), "--", "train", "--model", str(folder / "model.toml"),
-               "--data", f"{prefix}.bin", "--set", f"output.folder={folder / 'runs'}", "--set", f"output.name={name}",
+               "--data", str(data), "--set", f"output.folder={folder / 'runs'}", "--set", f"output.name={name}",
                "--set", "train.steps=8", "--set", "train.tokens_per_step=8192", "--set", "output.model=false",
                "--set", "checkpoint.keep=0", "--set", "data.max_tokens=2048", "--set", "costs.correct=false",
                "--set", "output.trace=false"]
@@ -101,30 +114,33 @@ def measured(prefix, ranks, folder, name):
             most = {kind: max(most[kind], one[kind]) for kind in most}
         time.sleep(0.05)
     if process.returncode != 0 or first is None:
-        raise SystemExit(f"the run on {prefix} failed: {' '.join(command)}")
+        raise SystemExit(f"the run on {data} failed: {' '.join(command)}")
     return {"first_step_seconds": first, **{f"{kind}_bytes": size for kind, size in most.items()}}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--gigabytes", type=float, default=10)
+    parser.add_argument("--jsonl", action="store_true")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()))
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="mapped_corpus_", dir=args.folder))
+    ending = ".jsonl" if args.jsonl else ""
     sizes = {"small": 10_000_000, "large": int(args.gigabytes * 1e9)}
     result = {"ranks": args.ranks, "corpora": {}}
     try:
         (folder / "model.toml").write_text(MODEL)
         for name, size in sizes.items():
-            documents = write_pair(folder / name, size)
-            result["corpora"][name] = {"bin_bytes": size, "documents": documents, "repeats": []}
-        forget(folder / "large.bin")
-        forget(folder / "large.idx")
+            documents = (write_jsonl if args.jsonl else write_pair)(folder / f"{name}{ending}", size)
+            kind = "bytes" if args.jsonl else "bin_bytes"
+            result["corpora"][name] = {kind: size, "documents": documents, "repeats": []}
+        for path in folder.glob("large*"):
+            forget(path)
         for repeat in range(3):
             for name in sizes:
-                one = measured(folder / name, args.ranks, folder, f"{name}{repeat}")
+                one = measured(folder / f"{name}{ending or '.bin'}", args.ranks, folder, f"{name}{repeat}")
                 result["corpora"][name]["repeats"].append(one)
                 print(name, repeat, {key: round(value, 2) for key, value in one.items()}, flush=True)
     finally:

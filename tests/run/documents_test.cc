@@ -67,6 +67,23 @@ TEST_F(Documents, AJsonlFileGivesItsLines) {
   EXPECT_EQ(corpus.counts.tokens, 7);
 }
 
+TEST_F(Documents, BlankLinesAreCounted) {
+  std::string lines;
+  std::vector<std::string> names;
+  std::uint32_t draw = 1;
+  for (int number = 1; number <= 300; ++number) {
+    draw = draw * 1664525U + 1013904223U;
+    if (draw >> 30U == 0) {  // a fourth of them
+      lines += "\n";
+    } else {
+      lines += "{\"tokens\": [1, 2]}\n";
+      names.push_back(path("a.jsonl").string() + ":" + std::to_string(number));
+    }
+  }
+  write_file("a.jsonl", lines);
+  EXPECT_EQ(names_of(read_corpus(options("a.jsonl"))), names);
+}
+
 TEST_F(Documents, TooLongAndTooShort) {
   write_file(
       "a.jsonl",

@@ -45,7 +45,7 @@ std::unique_ptr<DocumentFile> held_documents(
 // Lines and text are read as they are found.
 using FoundDocument = std::function<void(LineDocument document, const std::string& name)>;
 
-// A JSONL file: of each line that is a document its place and length are kept, 24 bytes.  Calls
+// A JSONL file: of each line that is a document its place and length are kept, 12 bytes.  Calls
 // `found` for each, with options.end_id behind a text.
 std::unique_ptr<DocumentFile> line_file(
     const std::filesystem::path& path,

@@ -16,6 +16,7 @@
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
+#include "src/run/data/plain_json.h"
 
 namespace paradyse {
 namespace {
@@ -47,7 +48,7 @@ struct Column {
 };
 
 // Follows the parser, which so makes no tree: lines are long lists of ids.
-class Columns : public nlohmann::json_sax<json> {
+class Columns final : public nlohmann::json_sax<json> {
  public:
   bool null() override {
     return in_list() ? odd(/*flag=*/false, false) : value(Column::Kind::null);
@@ -258,8 +259,11 @@ Columns parsed(const std::string& line, const std::string& where) {
             "it",
             nul));
   }
-  if (!json::sax_parse(line, &columns)) {
-    refuse_json(line, columns, where);
+  if (!PlainJson(line, columns).read()) {
+    columns = Columns();
+    if (!json::sax_parse(line, &columns)) {
+      refuse_json(line, columns, where);
+    }
   }
   if (!columns.twice().empty()) {
     refuse(where, "the key '" + columns.twice() + "' appears twice; keep one");

@@ -2,6 +2,7 @@
 // is asked for.  They are mapped only while they are read: there may be more of them than a process
 // may map.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "paradyse/plan/index.h"
@@ -120,21 +121,24 @@ class LineFile : public DocumentFile {
         const std::string where = path_.string() + ":" + std::to_string(number);
         LineDocument document = line_document(std::string(line), *options_, where, unused);
         end(document, *options_);
-        lines_.push_back(
-            {.begin = static_cast<std::int64_t>(begin),
-             .number = number,
-             .tokens = std::ssize(document.tokens)});
+        if (const std::int64_t blank = number - size() - 1; blank != blank_before(size())) {
+          blank_.emplace_back(size(), blank);
+        }
+        begins_.push_back(static_cast<std::int64_t>(begin));
+        lengths_.push_back(static_cast<std::int32_t>(document.tokens.size()));
         labelled_.push_back(document.labels.has_value());
         found(std::move(document), where);
       }
       release_behind(file, begin, begin + line.size() + 1);
       begin += line.size() + 1;
     }
+    begins_.shrink_to_fit();
+    lengths_.shrink_to_fit();
   }
 
-  [[nodiscard]] std::int64_t size() const override { return std::ssize(lines_); }
+  [[nodiscard]] std::int64_t size() const override { return std::ssize(begins_); }
   [[nodiscard]] std::int64_t length(std::int64_t document) const override {
-    return lines_[idx(document)].tokens;
+    return lengths_[idx(document)];
   }
   [[nodiscard]] bool labelled(std::int64_t document) const override {
     return labelled_[idx(document)];
@@ -144,7 +148,7 @@ class LineFile : public DocumentFile {
     file.expect_unchanged_since(state_);
     UnusedKeys told_already;
     LineDocument line = line_document(
-        std::string(line_at(file.bytes(), idx(lines_[idx(document)].begin))),
+        std::string(line_at(file.bytes(), idx(begins_[idx(document)]))),
         *options_,
         name(document),
         told_already);
@@ -155,15 +159,15 @@ class LineFile : public DocumentFile {
     return path_.string() + ":" + std::to_string(place(document));
   }
   [[nodiscard]] std::int64_t place(std::int64_t document) const override {
-    return lines_[idx(document)].number;
+    return document + 1 + blank_before(document);
   }
 
  private:
-  struct Line {
-    std::int64_t begin = 0;   // byte
-    std::int64_t number = 0;  // from 1
-    std::int64_t tokens = 0;
-  };
+  // Lines before a document that are none.
+  [[nodiscard]] std::int64_t blank_before(std::int64_t document) const {
+    const auto after = std::ranges::upper_bound(blank_, document, {}, &Blank::first);
+    return after == blank_.begin() ? 0 : std::prev(after)->second;
+  }
 
   // So that reading a file does not fill the memory with it.
   static void release_behind(const MappedFile& file, std::size_t begin, std::size_t end) {
@@ -176,8 +180,11 @@ class LineFile : public DocumentFile {
   std::filesystem::path path_;
   FileState state_;
   std::shared_ptr<const DataOptions> options_;
-  std::vector<Line> lines_;
+  std::vector<std::int64_t> begins_;   // byte
+  std::vector<std::int32_t> lengths_;  // tokens, fewer than a line has bytes
   std::vector<bool> labelled_;
+  using Blank = std::pair<std::int64_t, std::int64_t>;
+  std::vector<Blank> blank_;  // from this document on, so many lines before it are none
 };
 
 }  // namespace
