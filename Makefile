@@ -78,7 +78,7 @@ test-tsan: deps-clang build/tsan/build.ninja
 	ctest --preset tsan -j 2
 
 lint: deps-lint build/lint/build.ninja
-	$(OUR_CODE) | xargs clang-format-19 --dry-run -Werror
+	$(OUR_CODE) | xargs -n 100 -P $(JOBS) clang-format-19 --dry-run -Werror
 	scripts/check_plan_side.sh
 	scripts/check_layers.py
 	scripts/check_json.py
