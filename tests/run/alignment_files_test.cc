@@ -273,7 +273,6 @@ TEST_F(AlignmentFilesTest, SafetensorsReadersSayWhatAFileIs) {
       {"cut short"});
 }
 
-}  // namespace
 TEST_F(AlignmentFilesTest, AreNotReadForFamiliesThatWereAdded) {
   Model own;
   own.family = "axial";
@@ -286,4 +285,5 @@ TEST_F(AlignmentFilesTest, AreNotReadForFamiliesThatWereAdded) {
   }
 }
 
+}  // namespace
 }  // namespace paradyse

@@ -1,0 +1,20 @@
+# Test files as one source.  Each has its names in an anonymous namespace, and here in one of its own
+# within that, so that they need not differ.
+# cmake -D FOLDER=. -D FILES=tests/plan/a_test.cc,tests/plan/b_test.cc -D OUT=tests.cc -P UnitedTests.cmake
+string(REPLACE "," ";" files "${FILES}")
+set(all "")
+foreach(file IN LISTS files)
+  cmake_path(GET file STEM stem)
+  file(READ ${FOLDER}/${file} text)
+  string(REPLACE "\nnamespace {\n" "\nnamespace { namespace of_${stem} {\n" united "${text}")
+  string(REPLACE "\n}  // namespace\n" "\n}}  // namespace\n" united "${united}")
+  string(LENGTH "${text}" before)
+  string(LENGTH "${united}" after)
+  string(LENGTH " namespace of_${stem} {}" added)
+  math(EXPR expected "${before} + ${added}")
+  if(NOT after EQUAL expected)
+    message(FATAL_ERROR "${file}: has not all of its tests in one anonymous namespace, as other files of tests have")
+  endif()
+  string(APPEND all "#line 1 \"${file}\"\n${united}")
+endforeach()
+file(WRITE ${OUT} "${all}")
