@@ -97,13 +97,14 @@ class JsonLines:
                 mask = [m & value for m, value in zip(mask, values)]
         for other, value in row.items():
             if other not in ("tokens", "input_ids", "labels", "attention_mask", "text", *MASKS):
-                what = f"has {'the list ' * isinstance(value, list)}{other} = {json.dumps(value)[:40]}, which would be lost"
-                if why := lost_meaning(other, value, len(ids)) or untrained(other, value):
-                    refuse(place, f"{what}: {why}")
+                why = lost_meaning(other, value, len(ids)) or untrained(other, value)
                 plain = other in ("token_type_ids", "segment_ids") and value == [0] * len(ids) or (
                     "seq" in other and value in ([len(ids)], [0, len(ids)]))
-                if isinstance(value, list) and len(value) == len(ids) and not plain:
-                    refuse(place, f"{what}: it has one value a token; remove it")
+                if not why and isinstance(value, list) and len(value) == len(ids) and not plain:
+                    why = "it has one value a token; remove it"
+                if why:
+                    refuse(place, f"has {'the list ' * isinstance(value, list)}{other} = {json.dumps(value)[:40]}, which "
+                           f"would be lost: {why}")
                 self.tally.unused(other, place)
         return document_of(ids, mask if 0 in mask else None, place)
 

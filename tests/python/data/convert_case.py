@@ -4,6 +4,7 @@ import json
 import random
 import struct
 import unittest
+import unittest.mock
 
 import numpy as np
 from paradyse.data.convert import convert
@@ -75,6 +76,11 @@ class ConvertTest(FolderTest):
             source = str(self.write("t.jsonl", json.dumps({"tokens": [1, 2], **row}) + "\n"))
             with self.subTest(row):
                 self.assertEqual(self.rows(source), [([1, 2], None)])
+        # What is kept out of nothing is not written as text first.
+        extra = {"tokens": [1, 2], "notes": "x" * 100}
+        source = str(self.write("e.jsonl", json.dumps(extra) + "\n"))
+        with unittest.mock.patch("paradyse.data.corpus.json.dumps", side_effect=AssertionError("dumped")):
+            self.assertEqual(self.rows(source), [([1, 2], None)])
         both = str(self.write("b.jsonl", '{"tokens": [1, 2], "input_ids": [3, 4]}\n'))
         self.refused(["b.jsonl:1", "has tokens and input_ids"], self.rows, both)
         null = str(self.write("n.jsonl", '{"tokens": null, "input_ids": [3, 4]}\n'))
