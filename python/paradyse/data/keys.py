@@ -7,7 +7,17 @@ from typing import Any
 MASKS = ("loss_mask", "completion_mask", "assistant_masks", "assistant_mask", "response_mask")  # 0: no label
 WORDS = ("mask", "label", "target", "position", "segment", "token_type", "weight", "embeds", "seq_len", "seqlen", "seq_idx",
          "decoder", "encoder", "pixel_values", "input_features", "input_values", "past_key_values")
+ON = ("train", "trainable", "training", "train_on_turn", "learn", "loss")  # false: not to be learned
+OFF = ("mask", "masked", "ignore")  # true: not to be learned
+SCALE = "loss_scale"
+SPOKEN = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
 PIECES = ("seq_len", "seqlen", "seq_idx", "position", "segment")  # several documents in one
+
+
+def may_matter(key: str) -> bool:
+    """Whether what stands there has to be looked at, although it is not used."""
+    name = key.lower()
+    return name in (*ON, *OFF, SCALE) or any(word in name for word in WORDS)
 
 
 def lost_meaning(key: str, value: Any, tokens: int | None = None) -> str:
@@ -40,11 +50,19 @@ def lost_meaning(key: str, value: Any, tokens: int | None = None) -> str:
 def untrained(key: str, value: Any) -> str:
     """Why a turn or row that says so is not to be learned; empty: it does not say so."""
     name = key.lower()
-    off = isinstance(value, (bool, int, float)) and not value
-    if name in ("train", "trainable", "training", "train_on_turn", "learn", "loss") and off:
+    said = isinstance(value, (bool, int, float))
+    if said and (name in ON and not value or name in OFF and value):
         return "it is not to be learned, which is not used"
-    if name in ("mask", "masked", "ignore") and isinstance(value, (bool, int)) and value:
-        return "it is not to be learned, which is not used"
-    if "weight" in name or name == "loss_scale":
+    if "weight" in name or name == SCALE:
         return "" if value is None or value == 1 or isinstance(value, str) else "weights are not used"
     return ""
+
+
+def untrained_turn(key: str, value: Any) -> str:
+    """As untrained(), of a turn: there text says so, too, as some tables hold numbers and booleans."""
+    name = key.lower()
+    if isinstance(value, str) and (name in (*ON, *OFF, SCALE) or "weight" in name):
+        wanted = name not in OFF
+        return "" if SPOKEN.get(value.strip().lower()) is wanted else (
+            f"it does not say {'true or 1' if wanted else 'false or 0'}, and what else it may say is not used")
+    return untrained(key, value)

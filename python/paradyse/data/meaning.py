@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from .document import Place
-from .keys import lost_meaning, untrained
+from .keys import lost_meaning, untrained, untrained_turn
 from .refusal import refuse
 from .tally import Tally
 
@@ -88,6 +88,10 @@ def _meaning(row: dict[str, Any], keys: Keys, place: Place) -> tuple[str | Chat 
     if way == messages:
         turns = messages_of(row[messages], messages, place)
         return Chat(turns, 0, tools or None, args or {}), (messages, *used)
+    if isinstance(row.get("label"), bool):
+        refuse(place, f"has label = {json.dumps(row['label'])} beside prompt and completion, which says whether the "
+               "completion is preferred (KTO) and is not prepared; keep the rows whose completions are to be learned, and "
+               "remove the key")
     prompt, completion = row["prompt"], row["completion"]
     if isinstance(prompt, str) and isinstance(completion, str):
         if tools:
@@ -150,7 +154,7 @@ def messages_of(value: Any, key: str, place: Place) -> list[dict[str, Any]]:
             refuse(place, f"{which} whose content is {json.dumps(content, default=str)[:40]}; it takes a string, or a "
                    "list of parts")
         for said, value in turn.items():
-            if why := untrained(said, value):
+            if why := untrained_turn(said, value):
                 refuse(place, f"{which} with {said}: {json.dumps(value, default=str)[:40]}: {why}; split the chat so that "
                        "it ends with the turn that counts, and give --loss last")
     return turns

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from .document import Place
 from .files import FASTA, FASTQ, LINES, PARQUET, DataFile
-from .keys import WORDS
+from .keys import may_matter
 from .refusal import need, refuse
 from .streams import PACKED, UTF8_BOM, Decoder, opened
 from .tally import Tally
@@ -96,7 +96,7 @@ class Reader:
         try:
             table = parquet.ParquetFile(file.path)
             names = table.schema_arrow.names
-            read = self.keys | {name for name in names if any(word in name.lower() for word in WORDS)}
+            read = self.keys | set(filter(may_matter, names))
             wanted = [name for name in names if name in read]
             unused: dict[str, Any] = {name: [] if types.is_nested(table.schema_arrow.field(name).type) else ""
                                       for name in names if name not in read}

@@ -44,6 +44,12 @@ class RowsTest(FolderTest):
                 self.refused(words, self.prepared, "b.parquet", out=f"w{place}")
             else:
                 self.assertEqual(len(self.prepared("b.parquet", out=f"w{place}")), 2)
+        for place, (key, value) in enumerate((("train", False), ("loss", False), ("ignore", True), ("masked", True),
+                                              ("loss_scale", 0.5), ("Trainable", 0))):
+            self.parquet("u.parquet", [{"text": "ab", key: None}, {"text": "c", key: value}])
+            self.refused(f"u.parquet:2: has {key} = ", self.prepared, "u.parquet", out=f"u{place}")
+        self.parquet("k.parquet", [{"prompt": "a", "completion": "b", "label": False}])
+        self.refused("k.parquet:1: has label = false", self.prepared, "k.parquet", out="k")
         whole = (self.folder / "a.parquet").read_bytes()
         for damaged in (whole[:-9], b"PAR1", b""):
             self.write("d.parquet", damaged)

@@ -123,6 +123,12 @@ class MeaningTest(FolderTest):
                 ({"messages": [turn, {"role": "user", "content": [{"type": "image"}]}]}, "messages[1]"),
                 ({"messages": [{**turn, "weight": 0}]}, "--loss last"), ({"messages": [{**turn, "train": False}]}, "train"),
                 ({"messages": [{**turn, "weight": 0.0}]}, "with weight: 0.0"),
+                ({"messages": [{**turn, "weight": "0"}]}, "with weight: \"0\""),
+                ({"messages": [{**turn, "train": "false"}]}, "true or 1"), ({"messages": [{**turn, "loss": ""}]}, "with loss"),
+                ({"messages": [{**turn, "masked": "True"}]}, "false or 0"), ({"messages": [{**turn, "ignore": 1.0}]}, "ignore"),
+                ({"messages": [{**turn, "loss_scale": "0.5"}]}, "with loss_scale"),
+                ({"prompt": "a", "completion": "b", "label": False}, "has label = false beside prompt and completion"),
+                ({"prompt": [turn], "completion": [turn], "label": True}, "has label = true beside prompt and completion"),
                 ({"messages": [{**turn, "loss_weight": 0.5}]}, "loss_weight"), ({"messages": [{**turn, "loss": False}]}, "loss"),
                 ({"messages": [{**turn, "trainable": 0}]}, "trainable"), ({"messages": [{**turn, "masked": True}]}, "masked"),
                 ({"text": "a", "weight": 0.0}, "has weight = 0.0"), ({"text": "a", "sample_weight": 0.5}, "sample_weight"),
@@ -134,9 +140,13 @@ class MeaningTest(FolderTest):
                 ({"prompt": "a", "completion": "b", "tools": [{}]}, "nothing can use them")):
             with self.subTest(words):
                 self.refused(["rows.jsonl:3", words], self.meaning, row)
-        for row in ({"weight": 1}, {"weight": 1.0}, {"weight": None}, {"weight": "5 kg"}, {"label": 3}, {"train": True}):
+        for row in ({"weight": 1}, {"weight": 1.0}, {"weight": None}, {"weight": "5 kg"}, {"label": 3}, {"train": True}, {"label": False},
+                    {"train": "false"}):
             with self.subTest(row):
                 self.assertEqual(self.meaning({"text": "a", **row}), "a")
+        self.assertEqual(self.meaning({"prompt": "a", "completion": "b", "label": 1}), Prompt("a", "b"))
+        said = {"weight": "1.0", "train": "True", "masked": "false", "ignore": 0, "mask": "0"}
+        self.assertEqual(self.meaning({"messages": [{**turn, **said}]}).messages, [{**turn, **said}])
         good = {**turn, "weight": 1, "train": True, "loss": None}
         self.assertEqual(self.meaning({"messages": [good]}).messages, [good])
         self.refused("has no body; it has text", self.meaning, {"text": "a"}, Keys(text="body"))
