@@ -6,6 +6,7 @@
 #include <ctime>
 #include <string_view>
 
+#include <poll.h>
 #include <unistd.h>
 
 #include "src/cli/commands.h"
@@ -41,7 +42,7 @@ extern "C" void ask(int signal) {
   if (!asked_at.compare_exchange_strong(first, time) && saves.load() == 0 &&
       time - first > kSameWish) {
     constexpr std::string_view kTold =
-        "paradyse: ended by a second signal, before a checkpoint was saved\n";
+        "paradyse: ended by a second signal, without another checkpoint\n";
     [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, kTold.data(), kTold.size());
     _exit(kFailed);
   }
@@ -95,6 +96,20 @@ void catch_interrupts() {
 
 void count_saving(bool begins) { saves.fetch_add(begins ? 1 : -1); }
 
-void outlive_readers() { std::signal(SIGPIPE, SIG_IGN); }
+namespace {
+
+bool outlives = false;
+
+}  // namespace
+
+void outlive_readers() {
+  std::signal(SIGPIPE, SIG_IGN);
+  outlives = true;
+}
+
+bool reader_has_left() {
+  pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return outlives && ::poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
+}
 
 }  // namespace paradyse::cli

@@ -28,7 +28,8 @@ void catch_save_wishes();
 void on_save_wish(void (*handler)(int));
 
 // From now on the first SIGINT or SIGTERM sets interrupted(), and a second one ends the program
-// with exit code 1: nothing was saved.  SIGHUP, where it is not ignored (nohup), is a SIGTERM.
+// with exit code 1: no checkpoint was written by it.  SIGHUP, where it is not ignored (nohup), is a
+// SIGTERM.
 void catch_interrupts();
 // The run begins to save, or is through with it; calls may be nested.
 void count_saving(bool begins);
@@ -36,5 +37,7 @@ void count_saving(bool begins);
 // Who reads stdout or stderr may leave (| head): what is told is lost then, and the program goes
 // on.
 void outlive_readers();
+// Whether outlive_readers() was called and the reader of stdout has left.
+bool reader_has_left();
 
 }  // namespace paradyse::cli

@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -149,7 +150,11 @@ std::string usage_error(CLI::App& app, const CLI::ParseError& error) {
 int report(const std::string& message, ExitCode code, bool json) {
   tell("paradyse: error: {}\n", message);
   if (json) {
-    print_json({{"error", message}});
+    try {
+      print_json({{"error", message}});
+    } catch (const std::runtime_error& unwritten) {  // it may be what the message is about
+      tell("paradyse: error: {}\n", unwritten.what());
+    }
   }
   return code;
 }
@@ -209,12 +214,14 @@ int run(int argc, char** argv, std::vector<CommandGroup> groups, const std::stri
   try {
     app.parse(words);
   } catch (const CLI::CallForVersion&) {
-    if (json) {
-      print_json({{"version", version()}});
-    } else {
-      fmt::print("{} {}\n", name, version());
-    }
-    return kOk;
+    common.run = [&] {
+      if (json) {
+        print_json({{"version", version()}});
+      } else {
+        fmt::print("{} {}\n", name, version());
+      }
+      return kOk;
+    };
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
@@ -262,7 +269,7 @@ int exit_code_of(
         false);
   }
   const int code = run(argc, argv, more, name);
-  if (code == kOk && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+  if (code == kOk && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && !reader_has_left()) {
     return report(
         "not all of stdout was written: is the disk full or the reader gone?", kFailed, false);
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <set>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -247,10 +248,17 @@ int train_on(
   if (!backend.leads()) {
     return code;
   }
-  if (common.json) {
-    print_json(to_json(summary));
-  } else {
-    print_summary(summary, config.config);
+  try {
+    if (common.json) {
+      print_json(to_json(summary));
+    } else {
+      print_summary(summary, config.config);
+    }
+  } catch (const std::runtime_error& error) {  // the run is over and saved
+    tell(
+        "the summary is not shown ({}); it is in {}\n",
+        error.what(),
+        (summary.folder / "summary.json").string());
   }
   return code;
 }
@@ -284,7 +292,9 @@ Accepts not_empty() {
 
 int run_train(const RunOptions& options, const Common& common) {
   catch_save_wishes();
-  outlive_readers();
+  if (!options.print_config) {
+    outlive_readers();
+  }
   const LoadedConfig config = load(options);
   if (options.print_config) {
     print_config(config, common);

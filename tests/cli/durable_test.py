@@ -605,6 +605,40 @@ class RestartTest(DurableTest):
         self.assertEqual(process.wait(timeout=60), 143)
         self.assertTrue((run / "checkpoints" / f"{len(self.metrics(run)):06}").is_dir())
 
+    # Its last lines are lost, and nothing else: the code is that of the run, and it is not started again.
+    def test_nobody_reads_the_summary(self):
+        def unread(*arguments):
+            read, write = os.pipe()
+            os.close(read)
+            process = subprocess.Popen(
+                [PARADYSE, *map(str, arguments)], stdout=write, stderr=subprocess.PIPE, text=True)
+            os.close(write)
+            self.addCleanup(process.stderr.close)
+            self.addCleanup(process.kill)
+            return process
+
+        for json_too in ([], ["--json"]):
+            name = "unread" + "".join(json_too)
+            run = self.folder / "runs" / name
+            process = unread(
+                "train", "-c", self.config, "--set", "train.steps=100000", "--set", f"output.name={name}",
+                "--set", "output.trace=false", *json_too)
+            self.await_steps(process, run, 3)
+            process.send_signal(signal.SIGTERM)
+            said = process.stderr.read()
+            self.assertEqual(process.wait(timeout=60), 143, said)
+            self.assertTrue((run / "checkpoints" / f"{len(self.metrics(run)):06}").is_dir())
+            name += "launched"
+            process = unread(
+                "launch", "-n", 2, "--restarts", 2, "--", "train", "-c", self.config, "--ranks", 2,
+                "--auto-resume", name, *json_too)
+            said = process.stderr.read()
+            self.assertEqual(process.wait(timeout=60), OK, said)
+            self.assertNotIn("again", said)
+            if json_too:
+                self.assertIn(f"it is in {self.folder}/runs/{name}/summary.json", said)
+            self.assertEqual(json.loads((run.parent / name / "summary.json").read_text())["steps"], 8)
+
     def test_a_rank_that_is_killed(self):
         straight = self.straight("straight", "train.steps=60")
         process = self.begun(
@@ -717,7 +751,6 @@ class RestartTest(DurableTest):
         self.assertEqual(len(self.losses(run)), len(self.losses(straight)))
         self.assertIn("after step 8 of 8", self.run_program(*auto).stderr)
 
-    # As a run leaves it that is killed before its first file, or somebody who made it beforehand.
     def test_an_unset_variable_is_no_name(self):
         for option in ("--auto-resume", "--resume", "--replay", "--plan"):
             error = self.error_of("train", "-c", self.config, option, "")
@@ -738,6 +771,7 @@ class RestartTest(DurableTest):
         self.assertNotIn("000004", left)  # a checkpoint, and an old one
         self.assertIn("000008", left)
 
+    # As a run leaves it that is killed before its first file, or somebody who made it beforehand.
     def test_auto_resume_takes_an_empty_folder(self):
         runs = self.folder / "runs"
         mine = runs / "mine"

@@ -1,10 +1,13 @@
 """Help, version, and what is said of a wrong command line."""
 
+import os
 import re
+import resource
+import signal
 import subprocess
 import unittest
 
-from support import OK, PARADYSE, USAGE, ProgramTest
+from support import FAILED, OK, PARADYSE, USAGE, ProgramTest
 
 COMMANDS = ["doctor", "train", "eval", "plan", "grad", "check", "bench"]
 # What 0 stands for is said; all other numbers begin at 1, or just above 0.
@@ -139,6 +142,35 @@ class UsageTest(ProgramTest):
             self.assertIn(f"stdout cannot be written: {why}", done.stderr)
         for redirected in "<&- 2>&-", "> /dev/null":
             self.assertEqual(tell(redirected).returncode, OK)
+
+    def test_stdout_that_takes_not_all(self):
+        config = self.write_run(1, "")
+
+        def full():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
+
+        def unread():
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as of services of systemd
+
+        read, pipe = os.pipe()
+        os.close(read)
+        self.addCleanup(os.close, pipe)
+        out = self.folder / "out"
+        printed = ["train", "--print-config", "-c", config]
+        for arguments, code in (
+                (["--version", "--json"], FAILED), (["config", "--json"], FAILED), ([*printed, "--json"], FAILED),
+                (printed, FAILED), (["train", "--nothing", "--json"], USAGE)):
+            for name, limit in ("full", full), ("unread", unread):
+                with self.subTest(" ".join(map(str, arguments)), stdout=name), out.open("w") as file:
+                    done = subprocess.run(
+                        [PARADYSE, *map(str, arguments)], stdout=file if name == "full" else pipe, stderr=subprocess.PIPE,
+                        preexec_fn=limit, restore_signals=False, text=True, timeout=60, check=False)
+                    self.assertEqual(done.returncode, code, done.stderr)
+                    self.assertIn("is the disk full or the reader gone?", done.stderr)
+        with self.subTest("as other programs"):  # train itself outlives its reader
+            done = subprocess.run([PARADYSE, *map(str, printed)], stdout=pipe, timeout=60, check=False)
+            self.assertEqual(done.returncode, -signal.SIGPIPE)
 
     def test_doctor_finds_nothing_broken_here(self):
         found = self.json_of("doctor")
