@@ -192,13 +192,20 @@ LoadedConfig load_resumed(const RunOptions& options, const std::vector<std::stri
     std::vector<std::string> saved = saved_configuration(options.resume);
     if (!saved.empty()) {  // config.toml is gone, and the checkpoint holds all of it
       saved.insert(saved.end(), settings.begin(), settings.end());
+      const auto from_checkpoint = [&](const std::vector<std::string>& all) {
+        LoadedConfig loaded = load_config("", all);
+        for (ConfigEntry& entry : loaded.entries) {  // only what is asked for now has --set
+          const bool asked = std::ranges::any_of(settings, [&](const std::string& setting) {
+            return setting.starts_with(entry.key + "=");
+          });
+          if (entry.origin == "--set" && !asked) {
+            entry.origin = (std::filesystem::path(options.resume) / "checkpoints").string();
+          }
+        }
+        return loaded;
+      };
       return at_its_place(
-          with_processes(
-              saved,
-              options,
-              asks_now,
-              [](const std::vector<std::string>& all) { return load_config("", all); }),
-          options.resume);
+          with_processes(saved, options, asks_now, from_checkpoint), options.resume);
     }
   }
   config_of("--resume", options.resume, options);

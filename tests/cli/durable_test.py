@@ -174,6 +174,7 @@ class DamageTest(DurableTest):
         run = self.cut(straight, 4, "cut")
         (run / "config.toml").unlink()
         self.assertIn("config.toml was missing", self.resume(run).stderr)
+        self.assertRegex((run / "config.toml").read_text(), f"(?m)^ranks = 3 +# {run}/checkpoints$")
         short = self.cut(run, 4, "short")
         lines = (short / "config.toml").read_text().splitlines(keepends=True)
         kept = lines[:next(i for i, line in enumerate(lines) if line.startswith("[optimizer]"))]
@@ -194,6 +195,19 @@ class DamageTest(DurableTest):
         self.resume(short)
         self.expect_same(run, straight)
         self.assertTrue((run / "config.toml").is_file())
+
+
+    # The number of the run is no wish: that of the processes takes its place.
+    def test_without_a_configuration_as_other_processes(self):
+        straight = self.straight("straight", "train.dtype=float64")
+        run = self.cut(straight, 4, "cut")
+        (run / "config.toml").unlink()
+        error = self.run_program(
+            "launch", "-n", 2, "--", "train", "--resume", run, "--ranks", 3, code=USAGE).stderr
+        self.assertIn("3 ranks were requested", error)
+        said = self.run_program("launch", "-n", 2, "--", "train", "--resume", run).stderr
+        self.assertIn("parallel.ranks = 2 (was 3)", said)
+        self.expect_same_losses(run, straight)
 
 
 class AsyncSaveTest(DurableTest):
