@@ -298,6 +298,23 @@ class SameBitsTest(ResumeTest):
             self.assertEqual((cut / "model" / name).read_bytes(), whole, name)
             self.assertEqual((self.folder / "out" / name).read_bytes(), whole, name)
 
+    # The run keeps the settings that it began with; what is asked for now counts more.
+    def test_adapters_whose_folder_was_written_again(self):
+        begun_with = self.folder / "adapters"
+        shutil.copytree(self.straight("first", "lora.r=3") / "model", begun_with)
+        straight = self.straight("straight", f"lora.path={begun_with}")
+        cut, asked = (self.cut(straight, 4, name) for name in ("cut", "asked"))
+        shutil.rmtree(begun_with)
+        shutil.copytree(self.straight("other", "lora.r=5") / "model", begun_with)
+        self.assertIn("has another shape", self.error_of("train", "--resume", asked, "--set", f"lora.path={begun_with}"))
+        self.resume(cut)
+        self.run_program("export", cut, self.folder / "out")
+        self.assertEqual(self.metrics(cut), self.metrics(straight))
+        for name in ("adapter_model.safetensors", "adapter_config.json"):
+            whole = (straight / "model" / name).read_bytes()
+            self.assertEqual((cut / "model" / name).read_bytes(), whole, name)
+            self.assertEqual((self.folder / "out" / name).read_bytes(), whole, name)
+
     # They are in no fingerprint of a model.
     def test_other_dropout_is_refused(self):
         file = self.folder / "llama.toml"

@@ -154,10 +154,7 @@ std::map<std::size_t, bool> plans_were_late(const fs::path& run, std::int64_t st
 std::string adapter_settings(const std::string& lora_path, const fs::path& run) {
   std::error_code error;
   const fs::path kept = run / kAdapter;
-  return lora_path.empty() || fs::exists(fs::path(lora_path) / kAdapterConfig, error) ||
-                 !fs::exists(kept / kAdapterConfig, error)
-             ? lora_path
-             : kept.string();
+  return lora_path.empty() || !fs::exists(kept / kAdapterConfig, error) ? lora_path : kept.string();
 }
 
 bool RunFolder::is_begun(const fs::path& run) {

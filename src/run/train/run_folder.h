@@ -21,7 +21,7 @@ namespace paradyse {
 std::map<std::size_t, bool> plans_were_late(const std::filesystem::path& run, std::int64_t step);
 
 // Where the settings of a run's adapters (adapter_config.json) are read, which began with those of
-// `lora_path`: there; where that is gone, in the folder of the run, which has a copy of them.
+// `lora_path`: in the folder of the run, which has a copy of them; there where it has none.
 std::string adapter_settings(const std::string& lora_path, const std::filesystem::path& run);
 
 class RunFolder {
