@@ -387,6 +387,17 @@ class BadStepTest(DurableTest):
         self.assertEqual([line["loss"] for line in self.lines(cut)],
                          [line["loss"] for line in self.lines(back)])
 
+    # Those before the checkpoint stay counted once.
+    def test_steps_without_a_label_before_one(self):
+        none = {"tokens": [5] * 260, "labels": [-100] * 260}
+        (self.texts / "none.jsonl").write_text(2 * (json.dumps(none) + "\n"))
+        run, done = self.odd("rollback", "train.loss_spike=1.3", "train.steps=60")
+        self.assertEqual(done.returncode, OK, done.stderr)
+        self.assertIn("goes back to the newest checkpoint", done.stderr)
+        without = [line for line in self.lines(run) if line["labels"] == 0 and not line.get("skipped")]
+        self.assertGreater(len(without), 3)
+        self.assertEqual(json.loads(done.stdout)["steps_without_label"], len(without))
+
     # The weights are as they were: nothing has to be gone back to.
     def test_a_bad_step_before_the_first_checkpoint(self):
         for settings in (["checkpoint.every=0"], ["checkpoint.every=0", "checkpoint.keep=0"]):

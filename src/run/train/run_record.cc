@@ -104,6 +104,9 @@ RunFolder::Rewound RunRecord::go_back(const CheckpointState& state) {
   summary_.seconds = 0;
   summary_.predicted_seconds = 0;
   prediction_error_ = {};
+  summary_.prediction_error = prediction_error_.error();
+  summary_.measured_over_predicted = prediction_error_.ratio();
+  summary_.steps_without_label = 0;
   summary_.steps = 0;
   summary_.late_plans = 0;
   summary_.peak_bytes = 0;
