@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "paradyse/plan/config.h"
 #include "paradyse/run/backend.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
@@ -57,6 +58,24 @@ struct LaunchOptions {
 // After a rank has failed the others hear of it and end by themselves, in this time; SIGKILL then
 // ends those that cannot, since they are stopped.
 constexpr std::chrono::seconds kGrace{10};
+
+// Ranks that are interrupted wait for one another and then end together: after the first one the
+// others have the time of such a wait, as far as the command line says it, and no less than kGrace.
+std::chrono::duration<double> grace_of_interrupted(const std::vector<std::string>& command) {
+  double seconds = RunConfig{}.parallel.timeout_seconds;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    for (const std::string name : {"--timeout", "--deadline", "parallel.timeout_seconds"}) {
+      const std::size_t at = command[i].starts_with("--set=") ? std::strlen("--set=") : 0;
+      const std::string word = command[i].substr(at);
+      const bool next = word == name && i + 1 < command.size();
+      if (next || word.starts_with(name + "=")) {
+        const std::string value = next ? command[i + 1] : word.substr(name.size() + 1);
+        std::from_chars(value.data(), value.data() + value.size(), seconds);
+      }
+    }
+  }
+  return std::max<std::chrono::duration<double>>(kGrace, std::chrono::duration<double>(seconds));
+}
 
 // The signals that are to be forwarded: one that ends ranks, and SIGUSR1, which shall not hide it.
 std::atomic<int> to_forward{0};
@@ -220,6 +239,8 @@ class Ranks {
   int wait_all() {
     using Clock = std::chrono::steady_clock;
     std::optional<Clock::time_point> failed;
+    std::optional<Clock::time_point> saved_first;
+    const auto grace = grace_of_interrupted(options_.command);
     int code = kOk;
     std::size_t running = pids_.size();
     while (running > 0) {
@@ -236,6 +257,15 @@ class Ranks {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         if (failed && Clock::now() - *failed > kGrace) {
           signal_all(SIGKILL);
+        } else if (saved_first && Clock::now() - *saved_first > grace) {
+          tell(
+              "paradyse launch: {} of {} ranks did not end within {:.0f} s after another was "
+              "interrupted, and are killed\n",
+              running,
+              pids_.size(),
+              grace.count());
+          signal_all(SIGKILL);
+          failed = Clock::now();
         }
         continue;
       }
@@ -253,6 +283,7 @@ class Ranks {
       if (WIFEXITED(status) && its_code > 128) {  // it has saved, and others still may
         stopped_ = true;
         code = code == kOk ? its_code : code;
+        saved_first = saved_first ? saved_first : Clock::now();
       } else if (its_code != kOk && !failed) {
         code = its_code;
         failed = Clock::now();

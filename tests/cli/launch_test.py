@@ -110,6 +110,24 @@ class LaunchTest(GlooTest):
         self.assertEqual(over["loss"], local["loss"])
         self.assertEqual(over["ranks"], local["ranks"])  # bytes, messages, saved bytes and peak
 
+    # Two runs of a process each, which do not hear of one another.
+    def test_a_rank_that_hangs_after_another_was_interrupted(self):
+        launcher = self.start(
+            "launch", "-n", 2, "--", "train", "-c", self.config, "--backend", "local", "--set", "train.steps=1000000",
+            "--set", "output.trace=false", "--timeout", 5)
+        self.addCleanup(launcher.kill)
+        self.wait_for_step(launcher)
+        end = time.monotonic() + 60
+        while sum(f.stat().st_size > 0 for f in self.folder.glob("runs/*/metrics.jsonl")) < 2:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+        one, other = children_of(launcher.pid)
+        os.kill(other, signal.SIGSTOP)
+        os.kill(one, signal.SIGTERM)
+        (code, _, error), = self.all_end([launcher], timeout=90)
+        self.assertEqual(code, 143, error)
+        self.assertIn("1 of 2 ranks did not end within 10 s after another was interrupted, and are killed", error)
+
     def test_check_and_bench(self):
         checked = self.json_of(
             "launch", "-n", 2, "--", "check", "--strategy", "MegatronTS", "--dtype", "float64")
