@@ -1,5 +1,7 @@
 // A family of models that nobody here knows, with a reader of its files: runs train on them and
 // evaluate, the same on any ranks.
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +21,7 @@
 #include "paradyse/run/sample_file.h"
 #include "paradyse/run/train.h"
 #include "src/run/data/grid_data.h"
+#include "src/run/train/evaluate.h"
 #include "tests/support/folder.h"
 
 namespace paradyse {
@@ -248,6 +251,68 @@ TEST_F(OwnReader, IsReadByRuns) {
     last = run.last_loss;
     EXPECT_TRUE(std::isfinite(run.eval_loss));
     EXPECT_EQ(evaluate(config(name, ranks), *backend).documents, 3);
+  }
+}
+
+// A reader of files without content, as it may be wrong.
+class Gives {
+ public:
+  explicit Gives(std::shared_ptr<const SampleFile> file) {
+    remove_sample_reader("weather");
+    SampleReader reader = weather_reader();
+    reader.read = [file = std::move(file)](const fs::path&, const Model&, const RunConfig::Data&) {
+      return file;
+    };
+    add_sample_reader(std::move(reader));
+  }
+  ~Gives() {
+    remove_sample_reader("weather");
+    add_sample_reader(weather_reader());
+  }
+  Gives(const Gives&) = delete;
+  Gives& operator=(const Gives&) = delete;
+};
+
+TEST_F(OwnReader, IsNamedWhereWhatItGivesIsWrong) {
+  const DimSizes dims = {{"days", 3}, {"places", 2}};
+  const auto refused = [&](std::shared_ptr<const SampleFile> file, const char* what) {
+    const Gives gives(std::move(file));
+    EXPECT_THAT(
+        [&] { read_grid_data({data()}, weather(2)); },
+        ThrowsMessage<std::runtime_error>(
+            testing::AllOf(HasSubstr("a.map: the reader of family 'weather'"), HasSubstr(what))));
+  };
+  const auto of = [](std::vector<std::int64_t> lengths, std::vector<DimSizes> all) {
+    return std::make_shared<const WeatherFile>(
+        "file",
+        BatchSizes{.lengths = std::move(lengths), .dims = std::move(all)},
+        std::vector<at::Tensor>());
+  };
+  refused(nullptr, "gives no SampleFile");
+  refused(of({6, 6}, {dims}), "gives 2 lengths and 1 dims");
+  refused(of({6}, {dims, dims}), "gives 1 lengths and 2 dims");
+  refused(of({6, 7}, {dims, dims}), "gives sample 1 the length 7, but its dims have 6 rows");
+  refused(of({3}, {{{"days", 3}}}), "gives sample 0 no dim 'places'");
+}
+
+// Hooks are of a process: one may have none that stops.
+TEST_F(OwnReader, IsEvaluatedUntilAnyRankIsToStop) {
+  const Model model = weather(2);
+  const Dataset maps(read_grid_data({data()}, model));
+  std::atomic<bool> stop = false;
+  for (const bool stops : {false, true}) {
+    stop = stops;
+    run_local_ranks(3, {.deadline = std::chrono::seconds(20)}, [&](Communicators& communicators) {
+      RankSession session(communicators, model, {.dtype = Dtype::float64, .gradients = false});
+      session.parameters().initialize(3);
+      PlanningTask task{.model = model, .ranks = 3, .machine = {}};
+      task.precision = precision_of(Dtype::float64);
+      const std::unique_ptr<BatchPlanner> planner = planner_for(task);
+      const EvalResult result =
+          evaluate_data(maps, 1, 20, planner.get(), session, session.rank() == 1 ? &stop : nullptr);
+      EXPECT_EQ(result.interrupted, stops);
+      EXPECT_EQ(result.documents, stops ? 0 : 3);
+    });
   }
 }
 

@@ -126,6 +126,43 @@ void expect_settings_of(const Model& model, const RunConfig::Data& settings) {
   }
 }
 
+// A reader that was added may have faults of its own.
+void expect_sizes_of(
+    const SampleFile* found, const std::filesystem::path& file, const Model& model) {
+  const auto fault = [&](const std::string& what) {
+    refuse(
+        file,
+        fmt::format(
+            "the reader of family '{}' (add_sample_reader()) {}: mend the reader",
+            model.family,
+            what));
+  };
+  if (found == nullptr) {
+    fault("gives no SampleFile: it shall throw for a file that it cannot read");
+  }
+  const BatchSizes& sizes = found->sizes();
+  if (sizes.lengths.size() != sizes.dims.size()) {
+    fault(fmt::format(
+        "gives {} lengths and {} dims: each sample takes one of both",
+        sizes.lengths.size(),
+        sizes.dims.size()));
+  }
+  for (std::size_t i = 0; i < sizes.dims.size(); ++i) {
+    for (const std::string& dim : model.streams.front().rows) {
+      if (dim != "batch" && !sizes.dims[i].contains(dim)) {
+        fault(fmt::format("gives sample {} no dim '{}'", i, dim));
+      }
+    }
+    if (const std::int64_t rows = model.rows(sizes.dims[i]); rows != sizes.lengths[i]) {
+      fault(fmt::format(
+          "gives sample {} the length {}, but its dims have {} rows (Model::rows())",
+          i,
+          sizes.lengths[i],
+          rows));
+    }
+  }
+}
+
 }  // namespace
 
 GridData read_grid_data(
@@ -145,6 +182,7 @@ GridData read_grid_data(
   SampleFiles files;
   for (const std::filesystem::path& file : files_of(paths, *reader, left_out)) {
     files.push_back(reader->read(file, model, settings));
+    expect_sizes_of(files.back().get(), file, model);
   }
   std::vector<std::string> notes;
   if (reader->notes) {

@@ -60,7 +60,8 @@ EvalResult evaluate_data(
       tokens += data.length(next++);
     }
     std::optional<Plan> plan;
-    const bool stops = stop != nullptr && on_any_rank(stop->load(), world);
+    // Also without `stop`: those of other ranks may have one.
+    const bool stops = on_any_rank(stop != nullptr && stop->load(), world);
     if (world.rank() == 0 && !stops) {
       plan = plan_or_throw(*planner, data.sizes(items));
     }
