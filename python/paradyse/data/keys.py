@@ -10,6 +10,7 @@ WORDS = ("mask", "label", "target", "position", "segment", "token_type", "weight
 ON = ("train", "trainable", "training", "train_on_turn", "learn", "loss")  # false: not to be learned
 OFF = ("mask", "masked", "ignore")  # true: not to be learned
 SCALE = "loss_scale"
+PREFERRED = ("label", "kto_tag")  # beside a chat: whether its answer is a good one
 SPOKEN = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
 PIECES = ("seq_len", "seqlen", "seq_idx", "position", "segment")  # several documents in one
 
@@ -17,7 +18,7 @@ PIECES = ("seq_len", "seqlen", "seq_idx", "position", "segment")  # several docu
 def may_matter(key: str) -> bool:
     """Whether what stands there has to be looked at, although it is not used."""
     name = key.lower()
-    return name in (*ON, *OFF, SCALE) or any(word in name for word in WORDS)
+    return name in (*ON, *OFF, SCALE, *PREFERRED) or any(word in name for word in WORDS)
 
 
 def lost_meaning(key: str, value: Any, tokens: int | None = None) -> str:
@@ -54,7 +55,8 @@ def untrained(key: str, value: Any) -> str:
     if said and (name in ON and not value or name in OFF and value):
         return "it is not to be learned, which is not used"
     if "weight" in name or name == SCALE:
-        return "" if value is None or value == 1 or isinstance(value, str) else "weights are not used"
+        ones = value == 1 or isinstance(value, list) and all(one == 1 for one in value)
+        return "" if value is None or ones or isinstance(value, str) else "weights are not used"
     return ""
 
 

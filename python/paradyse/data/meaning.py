@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from .document import Place
-from .keys import lost_meaning, untrained, untrained_turn
+from .keys import PREFERRED, lost_meaning, untrained, untrained_turn
 from .refusal import refuse
 from .tally import Tally
 
@@ -82,16 +82,16 @@ def _meaning(row: dict[str, Any], keys: Keys, place: Place) -> tuple[str | Chat 
     way = ways[0]
     if way == text:
         return string(row[text], text, place), (text,)
+    for key in PREFERRED:
+        if isinstance(row.get(key), bool):
+            refuse(place, f"has {key} = {json.dumps(row[key])} beside {way}, which says whether the answer is preferred (KTO) "
+                   "and is not prepared; keep the rows whose answers are to be learned, and remove the key")
     used = CHAT_KEYS if way == messages else (*PAIR, *CHAT_KEYS)
     tools, args = parsed(row.get("tools"), list, "tools", place), parsed(
         row.get("chat_template_kwargs"), dict, "chat_template_kwargs", place)
     if way == messages:
         turns = messages_of(row[messages], messages, place)
         return Chat(turns, 0, tools or None, args or {}), (messages, *used)
-    if isinstance(row.get("label"), bool):
-        refuse(place, f"has label = {json.dumps(row['label'])} beside prompt and completion, which says whether the "
-               "completion is preferred (KTO) and is not prepared; keep the rows whose completions are to be learned, and "
-               "remove the key")
     prompt, completion = row["prompt"], row["completion"]
     if isinstance(prompt, str) and isinstance(completion, str):
         if tools:

@@ -48,8 +48,9 @@ class RowsTest(FolderTest):
                                               ("loss_scale", 0.5), ("Trainable", 0))):
             self.parquet("u.parquet", [{"text": "ab", key: None}, {"text": "c", key: value}])
             self.refused(f"u.parquet:2: has {key} = ", self.prepared, "u.parquet", out=f"u{place}")
-        self.parquet("k.parquet", [{"prompt": "a", "completion": "b", "label": False}])
-        self.refused("k.parquet:1: has label = false", self.prepared, "k.parquet", out="k")
+        for key in ("label", "kto_tag"):
+            self.parquet("k.parquet", [{"prompt": "a", "completion": "b", key: False}])
+            self.refused(f"k.parquet:1: has {key} = false", self.prepared, "k.parquet", out=key)
         whole = (self.folder / "a.parquet").read_bytes()
         for damaged in (whole[:-9], b"PAR1", b""):
             self.write("d.parquet", damaged)

@@ -129,6 +129,8 @@ class MeaningTest(FolderTest):
                 ({"messages": [{**turn, "loss_scale": "0.5"}]}, "with loss_scale"),
                 ({"prompt": "a", "completion": "b", "label": False}, "has label = false beside prompt and completion"),
                 ({"prompt": [turn], "completion": [turn], "label": True}, "has label = true beside prompt and completion"),
+                ({"messages": [turn], "label": False}, "has label = false beside messages"),
+                ({"messages": [turn], "kto_tag": True}, "has kto_tag = true beside messages"),
                 ({"messages": [{**turn, "loss_weight": 0.5}]}, "loss_weight"), ({"messages": [{**turn, "loss": False}]}, "loss"),
                 ({"messages": [{**turn, "trainable": 0}]}, "trainable"), ({"messages": [{**turn, "masked": True}]}, "masked"),
                 ({"text": "a", "weight": 0.0}, "has weight = 0.0"), ({"text": "a", "sample_weight": 0.5}, "sample_weight"),
@@ -140,7 +142,7 @@ class MeaningTest(FolderTest):
                 ({"prompt": "a", "completion": "b", "tools": [{}]}, "nothing can use them")):
             with self.subTest(words):
                 self.refused(["rows.jsonl:3", words], self.meaning, row)
-        for row in ({"weight": 1}, {"weight": 1.0}, {"weight": None}, {"weight": "5 kg"}, {"label": 3}, {"train": True}, {"label": False},
+        for row in ({"weight": 1}, {"weight": 1.0}, {"weight": None}, {"weight": "5 kg"}, {"weights": [1, 1]}, {"label": 3}, {"train": True}, {"label": False},
                     {"train": "false"}):
             with self.subTest(row):
                 self.assertEqual(self.meaning({"text": "a", **row}), "a")
