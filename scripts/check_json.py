@@ -11,7 +11,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARSES = re.compile(r"\b(?:json|ordered_json|Json)::(?:parse|sax_parse|accept)\(|\b(?:sax_parse|from_cbor)\(")
 LOOKS = re.compile(r"\bno_nul\(|find\('\\0'\)")
-LINES_BEFORE = 10
+LINES_BEFORE = 12
 
 
 def problems(text):
