@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -324,7 +325,7 @@ ProfileSubject profile_subject(const ProfileRequest& request) {
 }
 
 std::vector<DimSizes> profile_sizes(const Model& model, const BatchSizes& samples) {
-  constexpr std::int64_t kLeastRows = 512;  // of sizes smaller than a quarter
+  constexpr std::int64_t kLeastExtent = 32;  // of the longest dim of sizes below a quarter
   const DimSizes& largest = *std::ranges::max_element(
       samples.dims, {}, [&](const DimSizes& dims) { return model.rows(dims); });
   std::vector<DimSizes> sizes;
@@ -334,7 +335,7 @@ std::vector<DimSizes> profile_sizes(const Model& model, const BatchSizes& sample
       size = std::max<std::int64_t>(1, size / share);
     }
     // time or memory may end it before the largest, and a fit takes three sizes
-    const bool worth = share <= 4 || model.rows(dims) >= kLeastRows;
+    const bool worth = share <= 4 || std::ranges::max(dims | std::views::values) >= kLeastExtent;
     if (worth && (sizes.empty() || model.rows(sizes.back()) < model.rows(dims))) {
       sizes.push_back(std::move(dims));
     }
