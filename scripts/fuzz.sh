@@ -24,7 +24,7 @@ for name in "${names[@]}"; do
   mkdir -p "$corpus" "build/fuzz/found/$name"
   echo "$name"
   if [ "$name" = fuzz.rendezvous ]; then
-    cp -n tests/fuzz/corpus/rendezvous/* "$corpus"
+    cp tests/fuzz/corpus/rendezvous/* "$corpus"
   else
     ln -sf fuzz.readers "$bin/$name"
     PARADYSE_FUZZ_CORPUS=$corpus "$bin/$name" -runs=0 "$corpus" >/dev/null 2>&1

@@ -2,7 +2,8 @@
 
     torchrun --nproc-per-node 2 examples/torch/titan.py OUTPUT
 
-On GPUs, leave Cpu and force_sum out and join by NCCL: torchtitan takes a GPU for granted, and Gloo can sum alone.
+On GPUs, leave Cpu and force_sum out (torchtitan takes a GPU for granted, and Gloo can sum alone), join by NCCL, put
+`twin` on the GPU before pt.attach and give pt.Steps that device.  It was not tried there.
 """
 
 import os

@@ -503,8 +503,9 @@ class RestartTest(DurableTest):
                     name = f"run{launched}{delay}"
                     process = self.begins_short(name, launched)
                     time.sleep(delay / 1000)
-                    while not self.is_held(process.pid, signal.SIGUSR1):
+                    while process.poll() is None and not self.is_held(process.pid, signal.SIGUSR1):
                         pass
+                    self.assertIsNone(process.poll())
                     process.send_signal(signal.SIGUSR1)
                     self.expect_saved_after_first(process, name)
 

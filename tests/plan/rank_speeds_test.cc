@@ -97,6 +97,17 @@ TEST(RankSpeeds, GoOnFromWhatTheyKnew) {
   EXPECT_EQ(next.speeds(), speeds.speeds());
   EXPECT_EQ(next.ratios(), speeds.ratios());
   EXPECT_EQ(next.slow_since(), speeds.slow_since());
+
+  // Slow enough to stay so, not to become so.
+  RankSpeeds hardly;
+  for (int step = 1; step <= 20; ++step) {
+    hardly.observe({1, step <= 9 ? 2.0 : 1.2}, {1, 1}, step);
+  }
+  ASSERT_EQ(hardly.slow_since().at(1), 1);
+  RankSpeeds resumed;
+  resumed.learn(hardly.ratios(), hardly.slow_since());
+  EXPECT_EQ(resumed.speeds(), hardly.speeds());
+  EXPECT_EQ(resumed.slow_since(), hardly.slow_since());
 }
 
 // A rank is slow since the step where it became so, not since the one where that is told.

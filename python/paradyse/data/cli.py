@@ -234,12 +234,12 @@ def run_encode(found: argparse.Namespace) -> list[str]:
     if found.text is not None and found.file is not None:
         refuse("--text", f"is given with the file {found.file}; give one of them")
     tokenizer = Tokenizer(found.tokenizer)
-    text = content_of(found.file or "-") if found.text is None else found.text
+    text = content_of("-" if found.file is None else found.file) if found.text is None else found.text
     return [encoded(tokenizer, text, not found.no_special_tokens, found.json)]
 
 
 def run_decode(found: argparse.Namespace) -> list[str]:
-    given = found.file or "-"
+    given = "-" if found.file is None else found.file
     return decoded(Tokenizer(found.tokenizer), content_of(given), name_of(given), found.skip_special_tokens, found.json)
 
 

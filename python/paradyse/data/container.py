@@ -61,10 +61,10 @@ def discard(file: IO[bytes]) -> None:
 def replace_file(path: Path, content: bytes) -> None:
     """Writes a file so that it is there whole, or not at all, also when power fails.  A link stays one, to the new
     content, a file keeps its mode, and a device or a pipe takes the content and stays what it is."""
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():  # asked before links are followed: /dev/stdout may lead to a pipe
         path.write_bytes(content)
         return
+    path = Path(os.path.realpath(path))
     file = new_file(path)
     try:
         if path.exists():

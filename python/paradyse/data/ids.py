@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from .refusal import refuse
 from .tokenizer import Tokenizer
 
 KEYS = ("tokens", "input_ids")
+BLANKS = re.compile(r"\s*")
 ACCEPTED = ('ids separated by blanks, a list a line; or JSON: lists of ids, or objects with them under "tokens" or '
             '"input_ids"')
 
@@ -31,7 +34,7 @@ def content_of(given: str) -> str:
     if len(found) > MOST:
         refuse(name_of(given), f"has more than {MOST} bytes; split it")
     try:
-        return found.decode("utf-8")
+        return found.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
         refuse(name_of(given), f"is not UTF-8 (byte {error.start}); convert it")
 
@@ -65,7 +68,7 @@ def id_lists(content: str, where: str) -> list[tuple[str, list[int]]]:
     found = []
     for number, line in enumerate(content.split("\n")[:-1] if content.endswith("\n") else content.split("\n"), 1):
         words = line.split()
-        wrong = next((word for word in words if not (word.isascii() and word.isdecimal())), None)
+        wrong = next((word for word in words if not (word.isascii() and word.isdecimal() and len(word) <= 18)), None)
         if wrong is not None:
             refuse(f"{where}:{number}", f"{wrong[:40]!r} is no id; accepted are {ACCEPTED}")
         found.append((f"{where}:{number}", [int(word) for word in words]))
@@ -74,15 +77,17 @@ def id_lists(content: str, where: str) -> list[tuple[str, list[int]]]:
 
 def json_values(content: str, where: str) -> list[tuple[str, Any]]:
     """Values one after the other: of a line each, or of more as `generate --json` prints one."""
-    decoder, at = json.JSONDecoder(), 0
+    decoder, at, line = json.JSONDecoder(), 0, 1
     found: list[tuple[str, Any]] = []
     while True:
-        at += len(content[at:]) - len(content[at:].lstrip())
+        begin, at = at, BLANKS.match(content, at).end()  # type: ignore[union-attr]  # it always matches
+        line += content.count("\n", begin, at)
         if at == len(content):
             return found
-        place = f"{where}:{content.count(chr(10), 0, at) + 1}"
+        place, begin = f"{where}:{line}", at
         try:
             value, at = decoder.raw_decode(content, at)
+            line += content.count("\n", begin, at)
         except (ValueError, RecursionError) as error:
             refuse(place, f"is not JSON ({error}); accepted are {ACCEPTED}")
         found.append((place, value))

@@ -94,4 +94,9 @@ Unpickler.dispatch = {
 
 def described(content: bytes, find: Callable[[str, str], Any]) -> Any:
     """What the pickle would make.  Raises some Exception for bytes that are none, or none that is read here."""
-    return Unpickler(content, find).load()
+    try:
+        return Unpickler(content, find).load()
+    except KeyError as error:
+        if isinstance(error.args[0], int):  # a byte that is no opcode
+            raise pickle.UnpicklingError("it is no pickle (a git-lfs pointer? fetch the file itself)") from None
+        raise

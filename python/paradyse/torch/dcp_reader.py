@@ -117,6 +117,8 @@ def entry_of(made: Any, most_chunks: int) -> Entry:
     if not isinstance(dtype, torch.dtype):
         raise ValueError("a tensor has no dtype")
     entry = Entry(sizes_of(state["size"]), dtype)
+    if math.prod(max(1, size) for size in entry.size) >= 2**60:  # torch counts bytes in 64 bits
+        raise ValueError(f"a tensor of {entry.size} is larger than any memory")
     if len(state["chunks"]) > most_chunks:
         raise ValueError("it has more chunks than it says where they are")
     for chunk in state["chunks"]:
@@ -254,9 +256,13 @@ class Reader:
             refuse(file, f"cannot be read: {reason_of(error)}")
         self.expect_files(file)
         for key, entry in self.entries.items():
-            if entry.dtype and not (set(entry.chunks) <= set(entry.places) and all(
+            try:
+                whole = not entry.dtype or set(entry.chunks) <= set(entry.places) and all(
                     math.prod(sizes) * entry.dtype.itemsize <= entry.places[offsets].length
-                    for offsets, sizes in entry.chunks.items()) and is_whole(entry)):
+                    for offsets, sizes in entry.chunks.items()) and is_whole(entry)
+            except RuntimeError as error:
+                refuse(file, f"has {key} of {entry.size}, for which there is no memory: {reason_of(error)}")
+            if not whole:
                 refuse(file, f"does not say of all elements of {key} where they are")
 
     def describe(self, made: Any) -> None:
@@ -318,7 +324,10 @@ class Reader:
         entry = self.entries[key]
         if entry.dtype not in DTYPES.values():
             refuse(self.folder, f"has {key} in {entry.dtype}, which is not read")
-        whole = torch.empty(entry.size, dtype=entry.dtype)
+        try:
+            whole = torch.empty(entry.size, dtype=entry.dtype)
+        except (RuntimeError, MemoryError) as error:
+            refuse(self.folder, f"has {key} of {entry.size}, for which there is no memory: {reason_of(error)}")
         for offsets, sizes in entry.chunks.items():
             place = entry.places[offsets]
             with open(self.folder / place.file, "rb", buffering=0) as stream:

@@ -113,6 +113,14 @@ void RankSpeeds::learn(const Ratios& ratios, const std::vector<std::int64_t>& sl
     steps_.emplace_back(its.size());  // not known
   }
   slow_since_ = slow_since;
+  // Those that were told as slow count as that until they clearly are not.
+  constexpr double kTold = 1e-9;  // no speed that anybody has: what is known now is published
+  if (std::ranges::any_of(slow_since, [](std::int64_t step) { return step > 0; })) {
+    speeds_.assign(ratios.size(), 1);
+    for (std::size_t r = 0; r < std::min(slow_since.size(), speeds_.size()); ++r) {
+      speeds_[r] = slow_since[r] > 0 ? kTold : 1;
+    }
+  }
   publish();
 }
 

@@ -148,9 +148,12 @@ void expect_sizes_of(
         sizes.dims.size()));
   }
   for (std::size_t i = 0; i < sizes.dims.size(); ++i) {
-    for (const std::string& dim : model.streams.front().rows) {
-      if (dim != "batch" && !sizes.dims[i].contains(dim)) {
-        fault(fmt::format("gives sample {} no dim '{}'", i, dim));
+    for (const Stream& stream : model.streams) {
+      for (const std::string& dim : stream.rows) {
+        const auto size = sizes.dims[i].find(dim);
+        if (dim != "batch" && (size == sizes.dims[i].end() || size->second < 1)) {
+          fault(fmt::format("gives sample {} no dim '{}' of at least 1", i, dim));
+        }
       }
     }
     if (const std::int64_t rows = model.rows(sizes.dims[i]); rows != sizes.lengths[i]) {

@@ -76,17 +76,14 @@ std::optional<Resumed> RunCheckpoints::newest() {
 }
 
 bool RunCheckpoints::due(std::int64_t step) {
-  if (step == 0) {
-    return false;
+  if (step == 0 || (when_.keep > 0 && step == last_)) {
+    return false;  // a wish stays for the next step
   }
   const bool wished = save_ != nullptr && save_->exchange(false);
   if (when_.keep == 0) {
     if (wished && session_.rank() == 0) {
       note_("SIGUSR1: no checkpoint is written, since checkpoint.keep = 0");
     }
-    return false;
-  }
-  if (step == last_) {
     return false;
   }
   if (when_.every > 0 && step % when_.every == 0) {

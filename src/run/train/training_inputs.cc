@@ -111,12 +111,17 @@ std::optional<StoredMoments> moments_at(const RunConfig& config, const TrainingI
   return reading([&] { return open_moments(path, inputs.model.model); }, "optimizer.path");
 }
 
-// Whether lora.path is asked for now, and is not merely what the run began with.
-bool other_adapters(const LoadedConfig& now, const Resumed& from) {
+// Whether lora.path is asked for now, and is not merely what the run began with, as by a command
+// that is given again at every start (`again`).
+bool other_adapters(const LoadedConfig& now, const Resumed& from, bool again) {
   const ConfigEntry& entry = *std::ranges::find(now.entries, "lora.path", &ConfigEntry::key);
   const auto before = from.state.configuration.find(entry.key);
-  return entry.origin == "--set" || before == from.state.configuration.end() ||
-         before->second != entry.value;
+  if (before == from.state.configuration.end()) {
+    return true;
+  }
+  std::error_code error;
+  const bool there = std::filesystem::exists(now.config.lora.path, error);
+  return (entry.origin == "--set" && !again) || (before->second != entry.value && there);
 }
 
 }  // namespace
@@ -136,7 +141,7 @@ TrainingInputs training_inputs(
   }
   const c10::Device device = device_named(config.parallel.device);
   RunConfig of_model = config;
-  if (from && !other_adapters(loaded, *from)) {
+  if (from && !other_adapters(loaded, *from, goes_by.starts_over)) {
     of_model.lora.path = adapter_settings(config.lora.path, goes_by.resume);
   }
   ModelFolder model = model_at(of_model, /*of_a_run=*/from.has_value());

@@ -63,6 +63,7 @@ class IdsTest(FolderTest):
         theirs = self.tokenizer("t", made.byte_bpe())
         for content, words in (
                 ("1 2\n3 x4\n", "ids.txt:2: 'x4' is no id"), ("1 -2\n", "ids.txt:1: '-2' is no id"), ("1.5", "'1.5'"),
+                ("1" * 5000, "is no id"), ("[1]\n\n[2]\n{", "ids.txt:4: is not JSON"),
                 (f"1 {len(theirs)}\n", f"ids.txt:1: id 1 is {len(theirs)}, for which the tokenizer"),
                 ('{"tokens": [1]}\n{"text": "a"}\n', "ids.txt:2: has no list of ids"),
                 ("[1, true]", "has no list of ids"), ("[1, 2.0]", "has no list of ids"), ('{"tokens": 3}', "has no list"),

@@ -357,6 +357,8 @@ class DcpTest(unittest.TestCase):
 
         hole = pickle.loads(good)
         hole.state_dict_metadata["model.w"].chunks.clear()
+        vast = pickle.loads(good)
+        vast.state_dict_metadata["model.w"].size = torch.Size([2**40, 2**40, 0])
         outside = pickle.loads(good)
         for info in outside.storage_data.values():
             info.relative_path = "../dcp/__0_0.distcp"
@@ -364,7 +366,8 @@ class DcpTest(unittest.TestCase):
                                (pickle.dumps(hole), "does not say of all elements of model.w"),
                                (pickle.dumps(outside), "which is no file of this folder"),
                                (pickle.dumps({"a": 1}), "cannot be read"), (good[:40], "cannot be read"),
-                               (b"", "cannot be read")):
+                               (b"version https://git-lfs.github.com/spec/v1\n", "it is no pickle"),
+                               (pickle.dumps(vast), "is larger than any memory"), (b"", "cannot be read")):
             (there / ".metadata").write_bytes(content)
             self.assertIn(words, self.refusal("from", there, out))
             self.assertFalse(out.exists())

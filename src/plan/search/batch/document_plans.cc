@@ -82,7 +82,7 @@ DocumentPlans::DocumentPlans(PlanningTask asked)
         "planner: no strategy is left with attention '" + task().attention + "' and mlp '" +
         task().mlp + "' on " + std::to_string(task().ranks) +
         " ranks; tensor-parallel (hold) and streamed (pass) weights need all ranks together, and "
-        "weights that are gathered in each micro-batch (parallel.gather_weights)");
+        "streamed ones are not gathered once a step (parallel.gather_weights)");
   }
 }
 

@@ -38,9 +38,10 @@ void check(std::span<const LayerCost> ways, std::int64_t layers) {
   }
   for (const LayerCost& way : ways) {
     const auto refuse = [&](const char* field) {
+      const std::string which =
+          way.name.empty() ? "way " + std::to_string(&way - ways.data() + 1) : "'" + way.name + "'";
       throw std::invalid_argument(
-          "plan layers: " + std::string(field) + " of '" + way.name +
-          "' must be a number from 0 up");
+          "plan layers: " + std::string(field) + " of " + which + " must be a number from 0 up");
     };
     if (!std::isfinite(way.seconds) || way.seconds < 0) {
       refuse("seconds");
