@@ -1005,10 +1005,10 @@ TEST(AttentionBlocks, HoldWhatWindowsSeeAndNoMore) {
       }
       return all;
     };
-    const auto sees = [&, causal = causal, window = window](std::int64_t q, std::int64_t k) {
+    const auto sees = [&, backwards = causal, near = window](std::int64_t q, std::int64_t k) {
       const auto& [document, i] = of[static_cast<std::size_t>(q)];
       const auto& [other, j] = of[static_cast<std::size_t>(k)];
-      return document == other && i - j < window && (causal ? j <= i : j - i < window);
+      return document == other && i - j < near && (backwards ? j <= i : j - i < near);
     };
     for (std::size_t r = 0; r < 3; ++r) {
       const std::vector<std::int64_t> queries = tokens(documents.cuts[r]);
