@@ -93,7 +93,11 @@ std::int64_t RankSpeeds::slow_from(std::size_t rank) const {
   std::int64_t step = 0;
   int most = 0;
   int now = 0;
-  for (std::size_t i = ratios_[rank].size(); i-- > 0 && steps_[rank][i] > 0;) {
+  for (std::size_t left = ratios_[rank].size(); left > 0; --left) {
+    const std::size_t i = left - 1;
+    if (steps_[rank][i] <= 0) {
+      break;  // not known
+    }
     now += ratios_[rank][i] >= kSlow ? 1 : -1;
     if (now > most) {
       most = now;
