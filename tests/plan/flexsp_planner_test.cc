@@ -212,6 +212,9 @@ TEST(FlexspPlanner, HasGroupsThatFillANode) {
   EXPECT_EQ(any_size(9), (std::vector{1, 2, 3, 4, 8, 9}));
   EXPECT_EQ(any_size(12), (std::vector{1, 2, 3, 4, 6, 8, 12}));
   EXPECT_EQ(any_size(64), (std::vector{1, 2, 4, 8, 16, 32, 64}));
+  EXPECT_EQ(sizes_over_nodes(9, 3), (std::vector{1, 2, 3, 4, 8, 9}));
+  EXPECT_EQ(sizes_over_nodes(12, 4), (std::vector{1, 2, 4, 8, 12}));
+  EXPECT_EQ(sizes_over_nodes(12, 6), (std::vector{1, 2, 3, 4, 6, 8, 12}));
 }
 
 TEST(FlexspPlanner, IsDeterministic) {

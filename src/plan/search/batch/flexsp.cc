@@ -12,7 +12,6 @@
 // for comparison, without the borders' plan.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -215,22 +214,12 @@ class Groups {
     return kept;
   }
 
-  // Of very many ranks: groups of so many neither share a node evenly nor fill nodes, so that some
-  // lie across two.  Powers of two are always tried.
-  [[nodiscard]] bool lies_badly(int ranks) const {
-    const int node = documents_.task().on_a_node();
-    return documents_.task().ranks > 8 && !std::has_single_bit(static_cast<unsigned>(ranks)) &&
-           node % ranks != 0 && ranks % node != 0;
-  }
-
   // Of a size, or of all; they stay where they are.
   std::vector<const GroupKind*> kinds_of(int size) {
     std::vector<const GroupKind*> found;
-    std::vector<int> sizes = size == 0 ? any_size(documents_.task().ranks) : std::vector{size};
-    if (size == 0) {
-      std::erase_if(sizes, [&](int ranks) { return lies_badly(ranks); });
-    }
-    for (const int ranks : sizes) {
+    const PlanningTask& task = documents_.task();
+    for (const int ranks :
+         size == 0 ? sizes_over_nodes(task.ranks, task.on_a_node()) : std::vector{size}) {
       for (const GroupKind& kind : kinds(ranks)) {
         found.push_back(&kind);
       }

@@ -77,16 +77,19 @@ std::vector<int> one_or_all(int ranks) {
   return ranks == 1 ? std::vector{1} : std::vector{1, ranks};
 }
 
-std::vector<int> any_size(int ranks) {
+std::vector<int> sizes_over_nodes(int ranks, int node) {
   constexpr int kFew = 8;
   std::vector<int> sizes;
   for (int size = 1; size <= ranks; ++size) {
     const bool power = std::has_single_bit(static_cast<unsigned>(size));
-    if (ranks <= kFew || power || ranks % size == 0) {  // a node's ranks divide them
+    const bool fits = ranks % size == 0 && (node % size == 0 || size % node == 0);
+    if (ranks <= kFew || power || fits) {
       sizes.push_back(size);
     }
   }
   return sizes;
 }
+
+std::vector<int> any_size(int ranks) { return sizes_over_nodes(ranks, ranks); }
 
 }  // namespace paradyse

@@ -21,10 +21,11 @@ std::array<BatchPlannerRow, 5> groups_of_one_size();
 // plan.
 BatchPlannerRow groups_by(std::string name, const GroupingPlannerRow& planner);
 
-// One rank and all of them; those between, too, of more than eight ranks the powers of two and what
-// divides them.
+// One rank and all of them; those between, too, of more than eight ranks the powers of two, and
+// what divides them and shares nodes of so many evenly or fills them.
 std::vector<int> one_or_all(int ranks);
-std::vector<int> any_size(int ranks);
+std::vector<int> sizes_over_nodes(int ranks, int node);
+std::vector<int> any_size(int ranks);  // on one node
 
 // What the first of them answers, for others that begin from it.
 BatchPlanner::Answer plan_by_borders(
