@@ -340,12 +340,12 @@ std::optional<Plan> Borders::best_of_borders(
     if (long_seconds >= least_seconds && effort == Effort::some) {
       break;  // a later border can only cost more
     }
-    const std::optional<double> split =
-        documents().seconds_of_best(length(order[k]), task().ranks, caps);
+    const std::optional<DocumentPlan> split =
+        documents().best(length(order[k]), task().ranks, caps);
     if (!split) {
       break;  // this document must stay whole, and with it all shorter ones may
     }
-    long_seconds += *split;
+    long_seconds += split->seconds;
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
     return a.seconds < b.seconds;

@@ -239,23 +239,11 @@ std::optional<DocumentPlan> DocumentPlans::best(std::int64_t length, int ranks, 
                                : plans_.emplace(key, find(length, ranks, caps)).first->second;
 }
 
-std::optional<double> DocumentPlans::seconds_of_best(std::int64_t length, int ranks, Caps caps) {
-  constexpr double kClearly = 0.8;  // of the memory; exact counts differ by less from sums
+DocumentPlans::Estimate DocumentPlans::estimate(
+    const LayerChoice& layer, std::int64_t length, int ranks, std::int64_t longest) {
   LayerCosts& costs = this->costs().of(ranks);
-  const std::optional<PartCost> fastest =
-      task().mix && !layer_planner_->splits_all ? costs.fastest(length) : std::nullopt;
-  if (fastest) {
-    const Estimate all = estimate_of(*fastest, costs.rest(length));
-    if (static_cast<double>(all.peak) < kClearly * static_cast<double>(budget(length, caps))) {
-      return all.wall;
-    }
-  }
-  const std::optional<DocumentPlan> found = best(length, ranks, caps);
-  return found ? std::optional(found->seconds) : std::nullopt;
-}
-
-DocumentPlans::Estimate DocumentPlans::estimate_of(
-    const PartCost& one, const PartCost& rest) const {
+  const PartCost one = costs.layer(layer, length, longest);
+  const PartCost rest = costs.rest(length);
   const std::int64_t layers = task().model.layers;
   const auto L = static_cast<double>(layers);
   Estimate e{
@@ -266,12 +254,6 @@ DocumentPlans::Estimate DocumentPlans::estimate_of(
   e.peak = static_bytes() + e.saved +
            std::max(layers > 0 ? one.transient_bytes : 0, rest.transient_bytes);
   return e;
-}
-
-DocumentPlans::Estimate DocumentPlans::estimate(
-    const LayerChoice& layer, std::int64_t length, int ranks, std::int64_t longest) {
-  LayerCosts& costs = this->costs().of(ranks);
-  return estimate_of(costs.layer(layer, length, longest), costs.rest(length));
 }
 
 DocumentPlans::Estimate DocumentPlans::once(const LayerChoice& layer, int ranks) {

@@ -35,8 +35,6 @@ class DocumentPlans final : public Planning {
   // The fastest program that fits for one document on a group of `ranks`, if any.  Remembered until
   // the correction or what lengths are held to changes.
   std::optional<DocumentPlan> best(std::int64_t length, int ranks, Caps caps = Caps::held);
-  // Its seconds, without counting bytes where the fastest program clearly fits.
-  std::optional<double> seconds_of_best(std::int64_t length, int ranks, Caps caps);
   // The same for packed documents in groups of `ranks`, side by side, at the costs of a document of
   // `length`, corrected as for their longest.  `among`: groups of a weight domain have to agree in
   // recomputing whole layers, and in some options.
@@ -124,8 +122,6 @@ class DocumentPlans final : public Planning {
   [[nodiscard]] bool may_leave_weights_whole() const override {
     return !layer_planner_->splits_all && Planning::may_leave_weights_whole();
   }
-  // All layers like `one`, and the rest of the model.
-  [[nodiscard]] Estimate estimate_of(const PartCost& one, const PartCost& rest) const;
   [[nodiscard]] LayerPlan layers_of(const LayerWays& ways, std::int64_t capacity) const;
   std::optional<DocumentPlan> find(std::int64_t length, int ranks, Caps caps);
   bool can_run(std::int64_t length);

@@ -325,37 +325,6 @@ LayerWays LayerCosts::ways(std::int64_t length, AmongWays among, std::int64_t lo
        .mix_verbs = task_.mix_parts});
 }
 
-std::optional<PartCost> LayerCosts::fastest(std::int64_t length) {
-  if (!savings_.part_by_part || !task_.mix_parts || parts_.empty()) {
-    return std::nullopt;
-  }
-  std::map<std::string, PartCost> others;  // [part] that nothing is learned of
-  for (std::size_t w = 0; w < ways_.size(); ++w) {
-    if (ways_[w].part != learned_) {
-      const PartCost cost = read_off(w, length);
-      const auto [best, fresh] = others.try_emplace(ways_[w].part, cost);
-      if (!fresh && cost.wall < best->second.wall) {
-        best->second = cost;
-      }
-    }
-  }
-  std::optional<PartCost> fastest;
-  for (std::size_t w = 0; w < ways_.size(); ++w) {
-    if (ways_[w].part != learned_) {
-      continue;
-    }
-    PartCost layer = read_off(w, length);
-    for (const auto& [part, cost] : others) {
-      layer = layer + cost;
-    }
-    layer = layer * correction_.factor(ways_[w].strategy, ranks_, length);
-    if (!fastest || layer.wall < fastest->wall) {
-      fastest = layer;
-    }
-  }
-  return fastest;
-}
-
 const std::vector<std::size_t>& LayerCosts::ways_of(const LayerChoice& choice) {
   if (!last_ || last_->layer != choice) {
     last_ = {.layer = choice, .ways = {}};

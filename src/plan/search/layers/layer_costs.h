@@ -38,9 +38,6 @@ class LayerCosts {
   // are `wall`.  They are corrected as for a group whose longest document has `longest` tokens; 0:
   // `length`, the only one.
   LayerWays ways(std::int64_t length, AmongWays among = {}, std::int64_t longest = 0);
-  // The fastest of them, with its bytes, whatever they are; none where parts are not chosen one by
-  // one.
-  std::optional<PartCost> fastest(std::int64_t length);
   // Whether the part has options that nobody asked for.
   [[nodiscard]] bool tries(PartChoice part) const;
 
