@@ -165,9 +165,7 @@ LoadedConfig at_its_place(LoadedConfig loaded, const std::string& run) {
   RunConfig::Output& output = loaded.config.output;
   std::error_code error;
   const fs::path place = fs::canonical(run, error);
-  const bool is_named = !output.name.empty();  // else by the time of day
-  const fs::path said = is_named ? fs::path(output.folder) / output.name : fs::path(output.folder);
-  if (error || fs::equivalent(said, is_named ? place : place.parent_path(), error)) {
+  if (error || is_its_place(loaded.config, run)) {
     return loaded;
   }
   const auto say = [&](const char* key, std::string& value, const std::string& now) {
@@ -179,7 +177,7 @@ LoadedConfig at_its_place(LoadedConfig loaded, const std::string& run) {
     }
   };
   say("output.folder", output.folder, place.parent_path().string());
-  if (is_named) {
+  if (!output.name.empty()) {  // else by the time of day
     say("output.name", output.name, place.filename().string());
   }
   return loaded;

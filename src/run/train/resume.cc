@@ -51,7 +51,8 @@ constexpr const char* kFixed[] = {
     "output.name",
 };
 
-// The entries say where the run is: it was moved there, or its folder has another name.
+}  // namespace
+
 bool is_its_place(const RunConfig& config, const fs::path& run) {
   std::error_code error;
   const fs::path place = fs::canonical(run, error);
@@ -60,8 +61,6 @@ bool is_its_place(const RunConfig& config, const fs::path& run) {
   return !error && (name.empty() ? fs::equivalent(folder, place.parent_path(), error)
                                  : fs::equivalent(folder / name, place, error));
 }
-
-}  // namespace
 
 DataPosition data_position(
     std::int64_t items,

@@ -53,6 +53,10 @@ std::vector<std::string> settings_of(const CheckpointState& state);
 // no such checkpoint.
 std::vector<std::string> saved_configuration(const std::filesystem::path& run);
 
+// Whether output.folder and output.name say where the run is; else it was moved there, or its
+// folder has another name.
+bool is_its_place(const RunConfig& config, const std::filesystem::path& run);
+
 // Throws std::invalid_argument, naming key and both values, for a configuration of another run.
 // Gives the keys that may differ and do, for the user: "train.steps = 200 (was 100)".
 std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from);
