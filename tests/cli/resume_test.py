@@ -313,6 +313,22 @@ class SameBitsTest(ResumeTest):
         self.assertIn("has another shape", self.error_of("train", "--resume", asked, "--set", f"lora.path={begun_with}"))
         self.expect_same_adapters(cut, straight)
 
+    # The command of a job is the same at every start, whatever became of the folder.
+    def test_adapters_of_a_restart(self):
+        begun_with = self.folder / "adapters"
+        first, other = self.straight("first", "lora.r=3"), self.straight("other", "lora.r=5")
+        shutil.copytree(first / "model", begun_with)
+        straight = self.straight("straight", f"lora.path={begun_with}")
+        for name, now in (("gone", None), ("rewritten", other)):
+            with self.subTest(name):
+                run = self.cut(straight, 4, name)
+                shutil.rmtree(begun_with, ignore_errors=True)
+                if now:
+                    shutil.copytree(now / "model", begun_with)
+                self.run_program("train", "--json", "-c", self.config, "--auto-resume", name,
+                                 "--set", f"lora.path={begun_with}")
+                self.assertEqual(self.metrics(run), self.metrics(straight))
+
     # They are in no fingerprint of a model.
     def test_other_dropout_is_refused(self):
         file = self.folder / "llama.toml"
