@@ -210,6 +210,18 @@ TEST(ClusterFile, RefusesUnequalNodesAndTooManyRanks) {
   EXPECT_THAT(refusal(twice + between), HasSubstr("add up to more than 1048576 ranks"));
 }
 
+TEST(ClusterFile, SaysWhoseTheBandwidthIs) {
+  const auto between = [](const std::string& whose) {
+    return kWhole + "[between_nodes]\nbytes_per_second = 1e9\nlatency_seconds = 2e-6\n" + whose;
+  };
+  EXPECT_FALSE(cluster_from_toml(between(""), "c.toml").node_shares_link);
+  EXPECT_FALSE(cluster_from_toml(between("bandwidth_of = \"rank\"\n"), "c.toml").node_shares_link);
+  EXPECT_TRUE(cluster_from_toml(between("bandwidth_of = \"node\"\n"), "c.toml").node_shares_link);
+  EXPECT_THAT(
+      refusal(between("bandwidth_of = \"all\"\n")),
+      HasSubstr("between_nodes.bandwidth_of: expected \"node\" or \"rank\", found \"all\""));
+}
+
 TEST(ClusterFile, SaysHowManyCopiesEnterANode) {
   const auto between = [](const std::string& copies) {
     return kWhole + "[between_nodes]\nbytes_per_second = 1e9\nlatency_seconds = 2e-6\n" + copies;
@@ -238,6 +250,7 @@ TEST(ClusterFile, WritesWhatItReads) {
   EXPECT_EQ(text.substr(0, 15), "# of two kinds\n");
   EXPECT_EQ(cluster_from_toml(text, "again"), cluster);
   cluster.copy_for_each_rank = true;
+  cluster.node_shares_link = true;
   EXPECT_EQ(cluster_from_toml(to_toml(cluster), "again"), cluster);
   cluster.devices[0].count = 0;
   EXPECT_THROW(to_toml(cluster), std::invalid_argument);

@@ -179,6 +179,7 @@ TEST(Simulator, ExchangesTakeTheirClosedForm) {
   for (const int copies : {0, 1, 2}) {
     for (const double between : {1e8, 1e9, 1e12}) {
       const bool two_nodes = copies > 0;
+      c.node_shares_link = false;
       c.copy_for_each_rank = copies == 2;
       c.ranks_per_node = two_nodes ? 2 : 4;
       c.between_nodes.bytes_per_second = between;
@@ -198,8 +199,44 @@ TEST(Simulator, ExchangesTakeTheirClosedForm) {
         EXPECT_NEAR(rank.communication_seconds, expected, 1e-9 * expected);
         EXPECT_EQ(rank.compute_seconds, 0);
       }
+      // a link that both ranks of a node share takes the same where it is that of both
+      c.node_shares_link = true;
+      c.between_nodes.bytes_per_second = 2 * between;
+      EXPECT_NEAR(simulate(plan, even, c).ranks[0].seconds, expected, 1e-9 * expected);
     }
   }
+}
+
+// One rank of a node hands a ring's blocks on to the next node: alone it has all of a link that its
+// node shares, with a second ring beside it half of it.  Either way it sends what it sent.
+TEST(Simulator, RingsCrossLinksThatNodesShare) {
+  TextShape one = model();
+  one.layers = 1;
+  Cluster c = cluster(4);
+  c.ranks_per_node = 2;
+  c.devices[0].matmul_flops_per_second = c.devices[0].memory_bytes_per_second = kInfinite;
+  c.devices[0].launch_seconds = 0;
+  c.inside_node.bytes_per_second = kInfinite;
+  // of the exchanges of one strategy, on a link of a rank or of a node
+  const auto seconds = [&](const char* strategy, bool shared, double bytes_per_second) {
+    c.node_shares_link = shared;
+    c.between_nodes = {.bytes_per_second = bytes_per_second, .latency_seconds = 0};
+    const Plan plan = uniform_plan(one, {4096}, 4, alike(text_layer(strategy, "gather"), 1));
+    double in_rings = 0;
+    simulate(plan, one, c, {.training = false, .observer = {.span = [&](const Span& span) {
+                                                 if (span.name == "attention ring_attention" &&
+                                                     span.rank == 1 &&
+                                                     span.lane == Lane::communication) {
+                                                   in_rings += span.end - span.begin;
+                                                 }
+                                               }}});
+    return in_rings;
+  };
+  const double block = 2.0 * 1024 * 2 * 2 * 16;  // bytes of a rank's keys and values
+  EXPECT_NEAR(seconds("MegatronCZ", false, 1e6), 3 * block / 1e6, 1e-6);
+  EXPECT_NEAR(seconds("MegatronCZ", true, 1e6), 3 * block / 1e6, 1e-6);
+  EXPECT_NEAR(seconds("USP", false, 1e6), block / 1e6, 1e-6);  // {0, 2} and {1, 3}
+  EXPECT_NEAR(seconds("USP", true, 1e6), 2 * block / 1e6, 1e-6);
 }
 
 // A ring hides what attention covers: over fast links it takes the attention, over slow ones its

@@ -36,7 +36,7 @@ struct DeviceClass {
 };
 
 struct Link {
-  double bytes_per_second = 0;  // of one rank, each way
+  double bytes_per_second = 0;  // of one rank, each way (or of a node: node_shares_link)
   double latency_seconds = 0;
 
   friend bool operator==(const Link&, const Link&) = default;
@@ -51,6 +51,9 @@ struct Cluster {
   // What several ranks of a node want of another node crosses once for each of them (Gloo sends
   // every rank its own), not once for all (NCCL's rings and trees).
   bool copy_for_each_rank = false;
+  // `between_nodes` is what a node has (one network card): ranks that send at the same time share
+  // it, and one that sends alone has all of it.  Else each rank has as much of its own.
+  bool node_shares_link = false;
 
   [[nodiscard]] int ranks() const;
   [[nodiscard]] const DeviceClass& device(int rank) const;

@@ -116,7 +116,8 @@ struct AdditiveCosts::Fold {
       const int from = seats.ranks[idx(members[i])];
       const int to = seats.ranks[idx(members[i + 1 < p ? i + 1 : 0])];
       const std::size_t owner = i >= behind ? i - behind : i + p - behind;
-      return passing_seconds(cluster.link(from, to), bytes[idx(members[owner])] / met.ring.rounds);
+      return met.ring.shift_seconds(
+          cluster.link(from, to), idx(members[i]), bytes[idx(members[owner])]);
     };
     double before = passing(p - 1);
     for (std::size_t i = 0; i < p; ++i) {

@@ -234,6 +234,7 @@ DeviceClass read_device(const Section& section) {
 }
 
 constexpr const char* kCopies = "copies";  // of what several ranks of a node want
+constexpr const char* kBandwidthOf = "bandwidth_of";
 constexpr const char* kOfNode = "node";
 constexpr const char* kOfRank = "rank";
 
@@ -246,13 +247,13 @@ Link read_link(const Section& section, const std::vector<std::string>& others) {
   return link;
 }
 
-// Whether there is one for each rank.
-bool copies_for_each_rank(const Section& section) {
-  const std::string copies = section.text(kCopies).value_or(kOfNode);
-  if (copies != kOfNode && copies != kOfRank) {
-    section.refuse(kCopies, "expected \"node\" or \"rank\", found \"" + copies + "\"");
+// Whether the key says "rank", not "node".
+bool is_of_rank(const Section& section, const char* key, const char* absent) {
+  const std::string whose = section.text(key).value_or(absent);
+  if (whose != kOfNode && whose != kOfRank) {
+    section.refuse(key, "expected \"node\" or \"rank\", found \"" + whose + "\"");
   }
-  return copies == kOfRank;
+  return whose == kOfRank;
 }
 
 }  // namespace
@@ -298,8 +299,9 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source) {
     if (name != kBetween) {
       return read_link(of_link, {});
     }
-    cluster.copy_for_each_rank = copies_for_each_rank(of_link);
-    return read_link(of_link, {kCopies});
+    cluster.copy_for_each_rank = is_of_rank(of_link, kCopies, kOfNode);
+    cluster.node_shares_link = !is_of_rank(of_link, kBandwidthOf, kOfRank);
+    return read_link(of_link, {kCopies, kBandwidthOf});
   };
   cluster.inside_node = link("inside_node", true, {});
   cluster.between_nodes =
@@ -339,6 +341,9 @@ std::string to_toml(const Cluster& cluster, const std::string& note) {
   link("between_nodes", cluster.between_nodes);
   if (cluster.copy_for_each_rank) {
     text << kCopies << " = " << quoted(kOfRank) << "\n";
+  }
+  if (cluster.node_shares_link) {
+    text << kBandwidthOf << " = " << quoted(kOfNode) << "\n";
   }
   if (!(cluster_from_toml(text.str(), cluster.name) == cluster)) {
     throw std::logic_error("to_toml: the written text is read as another cluster:\n" + text.str());

@@ -146,30 +146,46 @@ std::vector<Passing> passing(
   return all;
 }
 
+// [node of the cluster] Elements that pass between it and others.
+std::map<int, double> through_nodes(
+    const std::vector<Passing>& all,
+    const std::vector<int>& members,
+    const std::vector<int>& ranks,
+    const Cluster& cluster) {
+  std::map<int, double> through;
+  for (const int r : members) {
+    const Passing& one = all[idx(r)];
+    through[cluster.node(ranks[idx(r)])] += std::max(one.node_in, one.node_out);
+  }
+  return through;
+}
+
 // Seconds on the wire until all `members` (of the table) have what they want, at a byte an element.
-// The links of a node's members to other nodes work together.
+// The links of a node's members to other nodes work together; or all that meet at once share their
+// node's, over which `through_all` passes.
 double wire_seconds(
     const std::vector<Passing>& all,
     const std::vector<int>& members,
     const std::vector<int>& ranks,
+    const std::map<int, double>& through_all,
     const Cluster& cluster) {
   std::map<int, int> members_of_node;
   for (const int r : members) {
     ++members_of_node[cluster.node(ranks[idx(r)])];
   }
-  std::map<int, double> through_node;
   double longest = 0;
   for (const int r : members) {
     const Passing& one = all[idx(r)];
-    const int node = cluster.node(ranks[idx(r)]);
-    if (members_of_node[node] > 1) {
+    if (members_of_node[cluster.node(ranks[idx(r)])] > 1) {
       longest = std::max(longest, std::max(one.in, one.out) / cluster.inside_node.bytes_per_second);
     }
-    through_node[node] += std::max(one.node_in, one.node_out);
   }
-  for (const auto& [node, elements] : through_node) {
-    longest = std::max(
-        longest, elements / (cluster.between_nodes.bytes_per_second * members_of_node[node]));
+  for (const auto& [node, elements] : through_nodes(all, members, ranks, cluster)) {
+    if (elements > 0) {
+      const double passing =
+          cluster.node_shares_link ? through_all.at(node) : elements / members_of_node[node];
+      longest = std::max(longest, passing / cluster.between_nodes.bytes_per_second);
+    }
   }
   return longest;
 }
@@ -263,13 +279,16 @@ const ExchangeCosts::Known& ExchangeCosts::known(
     known.sent[transposed ? 1 : 0] = sent_by_node(table, ranks, transposed, cluster_);
   }
   const std::vector<Passing> all = passing(table, ranks, known.meeting_of, cluster_);
+  std::vector<int> everyone(ranks.size());
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const std::map<int, double> through_all = through_nodes(all, everyone, ranks, cluster_);
   for (const std::vector<int>& members : known.meetings) {
     std::vector<int> of_cluster;
     of_cluster.reserve(members.size());
     for (const int r : members) {
       of_cluster.push_back(ranks[idx(r)]);
     }
-    known.wire_seconds.push_back(wire_seconds(all, members, ranks, cluster_));
+    known.wire_seconds.push_back(wire_seconds(all, members, ranks, through_all, cluster_));
     known.latencies.push_back(collective_seconds(
         slowest_link(of_cluster, cluster_), static_cast<int>(members.size()), 0));
   }

@@ -36,6 +36,7 @@ struct SentByNode {
 class ExchangeCosts {
  public:
   explicit ExchangeCosts(const Cluster& cluster) : cluster_(cluster) {}
+  [[nodiscard]] const Cluster& cluster() const { return cluster_; }
 
   // `ranks`: [rank of the table] its number in the cluster.  O(ranks x ranks) where pieces lie as
   // none did before, else O(ranks).

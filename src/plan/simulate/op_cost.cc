@@ -1,6 +1,7 @@
 #include "src/plan/simulate/op_cost.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -60,12 +61,37 @@ double sum_of(const std::vector<double>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), 0.0);
 }
 
+// [group rank] How many hand on over the same link at once.
+std::vector<int> sharing_of_links(
+    const std::vector<std::vector<int>>& rings, const GroupSeats& seats, const Cluster& cluster) {
+  std::vector<int> sharing(seats.ranks.size(), 1);
+  if (!cluster.node_shares_link) {
+    return sharing;
+  }
+  std::map<int, std::vector<int>> leaving;  // by node
+  for (const std::vector<int>& ring : rings) {
+    for (std::size_t i = 0; i < ring.size(); ++i) {
+      const int node = cluster.node(seats.ranks[idx(ring[i])]);
+      if (cluster.node(seats.ranks[idx(ring[(i + 1) % ring.size()])]) != node) {
+        leaving[node].push_back(ring[i]);
+      }
+    }
+  }
+  for (const auto& [node, ranks] : leaving) {
+    for (const int rank : ranks) {
+      sharing[idx(rank)] = static_cast<int>(ranks.size());
+    }
+  }
+  return sharing;
+}
+
 // The ranks of a ring meet: every `stride`-th of the group.
 OpMeetings ring_meetings(
     const Program& program,
     const Op& op,
     Phase phase,
     const GroupSeats& seats,
+    const Cluster& cluster,
     Precision precision) {
   OpMeetings met;
   met.ring.rounds = phase == Phase::forward ? traits(op.kind).rings : 1;
@@ -81,6 +107,7 @@ OpMeetings ring_meetings(
     met.ring.hops.push_back(pass.hops);
     met.ring.sums_bytes.push_back(block * precision.statistic);
   }
+  met.ring.sharing = sharing_of_links(met.meetings, seats, cluster);
   return met;
 }
 
@@ -112,7 +139,7 @@ OpMeetings op_meetings(
     Precision precision,
     ExchangeCosts& exchange_costs) {
   if (is_ring(op)) {
-    return ring_meetings(program, op, phase, seats, precision);
+    return ring_meetings(program, op, phase, seats, exchange_costs.cluster(), precision);
   }
   const std::vector<Exchange> all = exchanges({program, op, seats.seat(0), phase, precision});
   OpMeetings met;

@@ -30,8 +30,16 @@ struct RingBlocks {
       {};                                     // [group rank] what of its keys and values goes round
   std::vector<int> hops = {};                 // [group rank] and how far
   std::vector<std::int64_t> sums_bytes = {};  // [group rank] the sums of their gradients
-  int rounds = 0;                             // of the ring: keys, then values; 0: no ring
+  // [group rank] What it hands on passes as slowly as so many times the bytes: that many ranks hand
+  // on at once over the link that their node has.
+  std::vector<int> sharing = {};
+  int rounds = 0;  // of the ring: keys, then values; 0: no ring
 
+  // Seconds in which a rank hands `bytes` on over `link`.
+  [[nodiscard]] double shift_seconds(
+      const Link& link, std::size_t group_rank, std::int64_t bytes) const {
+    return passing_seconds(link, bytes / rounds * sharing[group_rank]);
+  }
   // [group rank] What of its block goes on from this hop to the next.
   [[nodiscard]] std::vector<std::int64_t> handed_on(std::size_t hop) const {
     std::vector<std::int64_t> bytes = block_bytes;

@@ -308,11 +308,15 @@ class Player {
 // twice, but for its own part.
 double all_reduce_seconds(const Cluster& cluster, int stride, double bytes) {
   const int members = cluster.ranks() / stride;
-  Link link =
-      cluster.ranks() > cluster.ranks_per_node ? cluster.between_nodes : cluster.inside_node;
-  if (stride == 1 && cluster.ranks() > cluster.ranks_per_node) {  // a node's links work together
-    link.bytes_per_second = std::min(
-        link.bytes_per_second * cluster.ranks_per_node, cluster.inside_node.bytes_per_second);
+  const bool several_nodes = cluster.ranks() > cluster.ranks_per_node;
+  Link link = several_nodes ? cluster.between_nodes : cluster.inside_node;
+  if (several_nodes && cluster.node_shares_link) {  // each place of a node all-reduces at once
+    link.bytes_per_second /= std::min(stride, cluster.ranks_per_node);
+  } else if (several_nodes && stride == 1) {  // a node's links work together
+    link.bytes_per_second *= cluster.ranks_per_node;
+  }
+  if (several_nodes && stride == 1) {
+    link.bytes_per_second = std::min(link.bytes_per_second, cluster.inside_node.bytes_per_second);
   }
   return collective_seconds(
       link, members, 2 * bytes * (members - 1) / members / link.bytes_per_second);

@@ -290,8 +290,8 @@ void Timetable::finish_ring(JointOp& meeting) {
 // each has handed on its own and received another.
 void Timetable::shift(
     const std::vector<RingSeat>& seats,
+    const RingBlocks& ring,
     const std::vector<std::int64_t>& bytes,
-    int rounds,
     std::size_t behind,
     const Instruction& instruction) {
   const std::size_t p = seats.size();
@@ -304,7 +304,8 @@ void Timetable::shift(
     auto& [begin, end] = shifts_[i];
     begin = std::max(
         std::max(from.compute, to.compute), std::max(from.communication, to.communication));
-    end = begin + passing_seconds(*seats[i].to_next, bytes[seats[owner].group_rank] / rounds);
+    end = begin + ring.shift_seconds(
+                      *seats[i].to_next, seats[i].group_rank, bytes[seats[owner].group_rank]);
   }
   for (std::size_t i = 0; i < p; ++i) {
     const auto& mine = shifts_[i];
@@ -329,11 +330,11 @@ void Timetable::ring_round(
   };
   for (std::size_t hop = 0; hop < p; ++hop) {
     if (adjoint && hop > 1) {
-      shift(seats, ring.sums_bytes, ring.rounds, hop - 1, instruction);
+      shift(seats, ring, ring.sums_bytes, hop - 1, instruction);
       wait_for_shift();
     }
     if (hop + 1 < p) {
-      shift(seats, ring.handed_on(hop), ring.rounds, hop, instruction);
+      shift(seats, ring, ring.handed_on(hop), hop, instruction);
     }
     for (const RingSeat& seat : seats) {
       compute(seat.rank, cost.hop_seconds[seat.group_rank][hop] / ring.rounds, instruction);
@@ -343,7 +344,7 @@ void Timetable::ring_round(
     }
   }
   if (adjoint && p > 1) {
-    shift(seats, ring.sums_bytes, ring.rounds, p - 1, instruction);
+    shift(seats, ring, ring.sums_bytes, p - 1, instruction);
     wait_for_shift();
   }
 }

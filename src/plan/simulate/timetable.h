@@ -107,8 +107,8 @@ class Timetable {
   void finish_ring(JointOp& meeting);
   void shift(
       const std::vector<RingSeat>& seats,
+      const RingBlocks& ring,
       const std::vector<std::int64_t>& bytes,
-      int rounds,
       std::size_t behind,
       const Instruction& instruction);
   void ring_round(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -78,9 +79,15 @@ std::optional<NodeLinks> measure_links(int ranks, Backend& backend, c10::Device 
     const NodeLinks::Link inside = link_of(communicators.group(beside), device);
     communicators.world().barrier({.op = "measure links", .part = ""});
     const NodeLinks::Link between = link_of(communicators.group(across), device);
+    communicators.world().barrier({.op = "measure links", .part = ""});
+    // one of each node, the others wait: as fast as before, or as all of its node were together
+    const NodeLinks::Link alone =
+        rank == first ? link_of(communicators.group(across), device) : between;
+    communicators.world().barrier({.op = "measure links", .part = ""});
     if (rank == backend.first_rank()) {
       links.inside_node = inside;
       links.between_nodes = between;
+      links.node_shares_link = alone.bytes_per_second > between.bytes_per_second * std::sqrt(node);
     }
   });
   return links;

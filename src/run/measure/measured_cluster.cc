@@ -69,6 +69,10 @@ Cluster measured_cluster(const Model& model, int ranks, const std::shared_ptr<Ba
     cluster.ranks_per_node = node;
     cluster.inside_node = cluster_link(links->inside_node, node);
     cluster.between_nodes = cluster_link(links->between_nodes, ranks / node);
+    cluster.node_shares_link = links->node_shares_link;
+    if (cluster.node_shares_link) {
+      cluster.between_nodes.bytes_per_second *= node;
+    }
     cluster.copy_for_each_rank = true;  // so Gloo sends, and NCCL is not measured here
   }
   return cluster;

@@ -24,6 +24,8 @@ struct NodeLinks {
   };
   Link inside_node = {};
   Link between_nodes = {};
+  // A rank that sends to another node alone has what all of its node have together.
+  bool node_shares_link = false;
 
   friend bool operator==(const NodeLinks&, const NodeLinks&) = default;
 };
