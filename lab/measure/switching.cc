@@ -229,7 +229,8 @@ class Bench {
         {.dtype = request_.dtype,
          .masters = Masters::on_device,
          .memory_bytes = task.memory_per_rank,
-         .device = request_.device});
+         .device = request_.device,
+         .times_parts = true});
     session.parameters().initialize(1);
     AdamW optimizer(session.parameters(), {});
     const auto rounds = idx(request_.repeats + 1);                        // the first one warms up
@@ -275,7 +276,7 @@ class Bench {
         its.seconds.push_back(measured.seconds);
         its.peak_bytes = std::max(its.peak_bytes, measured.ranks.peak_bytes);
         if (runners_[run].learns) {
-          planners_[run]->observe(its_plan, measured.ranks.rank_seconds);
+          planners_[run]->observe(its_plan, measured.ranks.part_seconds);
         }
       }
     }

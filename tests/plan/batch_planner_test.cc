@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -197,9 +198,27 @@ class Pairs final : public DocumentPlanner {
   }
 };
 
-std::vector<double> of_all(const Plan& plan, double seconds) {
-  return std::vector<double>(static_cast<std::size_t>(plan.ranks), seconds);
+// What ranks take that are so many times as slow as the time model says of each part of the only
+// micro-batch.
+BatchPlanner::PartSeconds slower(
+    Pairs& planner, const Plan& plan, const std::vector<double>& times) {
+  PlanPrediction& prediction = planner.documents().prediction();
+  const PlanMicroBatch& micro = plan.micro_batches.at(0);
+  const double crowding = prediction.uncorrected_crowding(plan, micro);
+  BatchPlanner::PartSeconds seconds(1);
+  for (const PlanGroup& group : micro.groups) {
+    for (const int rank : group.ranks) {
+      std::vector<double>& parts =
+          seconds[0].emplace_back(prediction.uncorrected_parts(plan, group));
+      for (double& part : parts) {
+        part *= crowding * times.at(static_cast<std::size_t>(rank));
+      }
+    }
+  }
+  return seconds;
 }
+
+CostedPart attention(const char* strategy) { return {.part = "attention", .strategy = strategy}; }
 
 TEST(BatchPlanner, RemembersLearnsAndLeansForAnyPlanner) {
   Pairs planner(task(4));
@@ -210,16 +229,15 @@ TEST(BatchPlanner, RemembersLearnsAndLeansForAnyPlanner) {
   EXPECT_EQ(planner.made, 1);
   EXPECT_TRUE(planner.was_cached());
 
-  const double seconds = *first.micro_batches[0].predicted.seconds;
   for (int i = 0; i < 3; ++i) {
-    planner.observe(first, {of_all(first, 3 * seconds)});
+    planner.observe(first, slower(planner, first, {3, 3, 3, 3}));
   }
-  const Plan slower = *planner.plan(lengths).plan;
+  const Plan later = *planner.plan(lengths).plan;
   EXPECT_EQ(planner.made, 2);  // what it had was out of date
-  EXPECT_GT(*slower.predicted.seconds, 2 * *first.predicted.seconds);
+  EXPECT_GT(*later.predicted.seconds, 2 * *first.predicted.seconds);
 
   // held to less than its only plan takes, it has none; then caps are passed
-  EXPECT_FALSE(planner.leaner(slower));
+  EXPECT_FALSE(planner.leaner(later));
   EXPECT_EQ(planner.documents().held_to().size(), 1U);
   EXPECT_TRUE(planner.plan(lengths).plan);
   EXPECT_EQ(planner.passed, 1);
@@ -237,18 +255,29 @@ TEST(BatchPlanner, LearnsFromTheGroupThatSetsTheTime) {
   const Plan plan = *planner.plan({2000, 20}).plan;
   const PlanMicroBatch& micro = plan.micro_batches[0];
   ASSERT_LT(*micro.groups[1].predicted.seconds, 0.5 * *micro.groups[0].predicted.seconds);
-  const double predicted = *micro.predicted.seconds;
   for (int i = 0; i < 3; ++i) {
-    planner.observe(plan, {{2 * predicted, 2 * predicted, 99, 99}});
+    planner.observe(plan, slower(planner, plan, {2, 2, 99, 99}));
   }
   const Correction& correction = planner.documents().correction();
-  EXPECT_NEAR(correction.factor("UlyssesZ", 2, 2000), 2, 0.05);
-  EXPECT_LT(correction.factor("UlyssesZ", 4, 2000), 1.3);
-  EXPECT_EQ(correction.factor("UlyssesZ", 4, 2000), correction.factor("METP", 2, 2000));
+  EXPECT_NEAR(correction.factor(attention("UlyssesZ"), 2, 2000), 2, 0.05);
+  EXPECT_LT(correction.factor(attention("UlyssesZ"), 4, 2000), 1.3);
+  EXPECT_EQ(
+      correction.factor(attention("UlyssesZ"), 4, 2000),
+      correction.factor(attention("METP"), 2, 2000));
   const Correction::Ratios ratios = planner.learned().ratios;
-  ASSERT_EQ(ratios.size(), 1U);
-  EXPECT_EQ(ratios.begin()->first, (Correction::Key{"UlyssesZ", 2, log2_bucket(2000)}));
-  EXPECT_THAT(ratios.begin()->second, testing::Each(testing::DoubleEq(2)));
+  std::vector<CostedPart> parts;
+  for (const auto& [key, its] : ratios) {
+    EXPECT_EQ(key.ranks, 2);
+    EXPECT_EQ(key.log2_length, log2_bucket(2000));
+    EXPECT_THAT(its, testing::Each(testing::DoubleEq(2)));
+    parts.push_back(key.what);
+  }
+  EXPECT_THAT(
+      parts,
+      testing::ElementsAre(
+          attention("UlyssesZ"),
+          CostedPart{.part = "mlp", .strategy = "gather"},
+          CostedPart{.part = "rest", .strategy = ""}));
 }
 
 // A group goes by its own longest document, wherever the longest of the micro-batch lies; groups of
@@ -256,22 +285,20 @@ TEST(BatchPlanner, LearnsFromTheGroupThatSetsTheTime) {
 TEST(BatchPlanner, ObservesAGroupUnderItsLongestDocument) {
   Pairs planner(task(4));
   const Plan unlike = *planner.plan({1000, 1100}).plan;
-  const double predicted = *unlike.micro_batches[0].predicted.seconds;
   ASSERT_GT(
       *unlike.micro_batches[0].groups[0].predicted.seconds,
       0.8 * *unlike.micro_batches[0].groups[1].predicted.seconds);
-  planner.observe(unlike, {{3 * predicted, 3 * predicted, predicted, predicted}});
+  planner.observe(unlike, slower(planner, unlike, {3, 3, 1, 1}));
   Correction::Ratios ratios = planner.learned().ratios;
-  ASSERT_EQ(ratios.size(), 2U);
-  EXPECT_DOUBLE_EQ(ratios.at({"UlyssesZ", 2, log2_bucket(1000)}).back(), 3);
-  EXPECT_DOUBLE_EQ(ratios.at({"UlyssesZ", 2, log2_bucket(1100)}).back(), 1);
+  ASSERT_EQ(ratios.size(), 6U);
+  EXPECT_DOUBLE_EQ(ratios.at({attention("UlyssesZ"), 2, log2_bucket(1000)}).back(), 3);
+  EXPECT_DOUBLE_EQ(ratios.at({attention("UlyssesZ"), 2, log2_bucket(1100)}).back(), 1);
 
   Pairs alike(task(4));
   const Plan same = *alike.plan({1000, 1000}).plan;
-  const double its = *same.micro_batches[0].predicted.seconds;
-  alike.observe(same, {{3 * its, 3 * its, its, its}});
+  alike.observe(same, slower(alike, same, {3, 3, 1, 1}));
   ratios = alike.learned().ratios;
-  ASSERT_EQ(ratios.size(), 1U);
+  ASSERT_EQ(ratios.size(), 3U);
   EXPECT_THAT(ratios.begin()->second, testing::ElementsAre(testing::DoubleEq(2)));
 }
 
@@ -281,12 +308,42 @@ TEST(BatchPlanner, ObservesPlansThatOtherFactorsMade) {
   const Plan plan = *planner.plan({1000, 1000}).plan;
   const double predicted = *plan.micro_batches[0].predicted.seconds;
   for (int i = 0; i < 9; ++i) {
-    planner.observe(plan, {of_all(plan, 3 * predicted)});
+    planner.observe(plan, slower(planner, plan, {3, 3, 3, 3}));
   }
   EXPECT_THAT(planner.learned().ratios.begin()->second, testing::Each(testing::DoubleEq(3)));
-  const double raw =
-      planner.documents().prediction().uncorrected_seconds(plan, plan.micro_batches[0]);
-  EXPECT_DOUBLE_EQ(raw, predicted);
+  double raw = 0;
+  for (const PlanGroup& group : plan.micro_batches[0].groups) {
+    const std::vector<double> parts =
+        planner.documents().prediction().uncorrected_parts(plan, group);
+    raw = std::max(raw, std::accumulate(parts.begin(), parts.end(), 0.0));
+  }
+  EXPECT_DOUBLE_EQ(
+      raw * planner.documents().prediction().uncorrected_crowding(plan, plan.micro_batches[0]),
+      predicted);
+}
+
+// Where one part is slower than predicted, predictions of later plans are as true of it as of the
+// others, and plans with less of it are not taken for slower.
+TEST(BatchPlanner, LearnsOfEachPart) {
+  Pairs planner(task(4));
+  const Plan plan = *planner.plan({1000, 1000}).plan;
+  BatchPlanner::PartSeconds seconds = slower(planner, plan, {1, 1, 1, 1});
+  const std::vector<CostedPart> parts = costed_parts(plan.programs.begin()->second);
+  const auto mlp = static_cast<std::size_t>(
+      std::ranges::find(parts, std::string("mlp"), &CostedPart::part) - parts.begin());
+  double sum = 0;
+  for (std::vector<double>& rank : seconds[0]) {
+    rank.at(mlp) *= 4;
+    sum = std::accumulate(rank.begin(), rank.end(), 0.0);
+  }
+  for (int i = 0; i < 9; ++i) {
+    planner.observe(plan, seconds);
+  }
+  const Correction& correction = planner.documents().correction();
+  EXPECT_NEAR(correction.factor(attention("UlyssesZ"), 2, 1000), 1, 0.02);
+  EXPECT_NEAR(correction.factor(parts[mlp], 2, 1000), 4, 0.1);
+  EXPECT_NEAR(
+      *planner.plan({1000, 1000}).plan->micro_batches[0].predicted.seconds, sum, 0.03 * sum);
 }
 
 // Between one rank and all: the fullest rank of such a group, as a plan with such groups folds it.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -20,9 +21,17 @@
 namespace paradyse {
 namespace {
 
+CostedPart attention(const std::string& strategy) {
+  return {.part = "attention", .strategy = strategy};
+}
+
+Correction::Key key(const std::string& strategy, int ranks, std::int64_t longest) {
+  return {attention(strategy), ranks, log2_bucket(longest)};
+}
+
 void observe(Correction& c, const std::string& strategy, double ratio, int times, int ranks = 4) {
   for (int i = 0; i < times; ++i) {
-    c.observe(strategy, ranks, 1000, 1.0, ratio);
+    c.observe({{key(strategy, ranks, 1000), 1.0, ratio}});
   }
 }
 
@@ -30,11 +39,11 @@ void observe(Correction& c, const std::string& strategy, double ratio, int times
 
 TEST(Correction, IsOneUntilSomethingWasMeasuredThreeTimes) {
   Correction c;
-  EXPECT_EQ(c.factor("METP", 4, 1000), 1);
+  EXPECT_EQ(c.factor(attention("METP"), 4, 1000), 1);
   EXPECT_EQ(c.common_factor(), 1);
   observe(c, "METP", 1.3, 2);
-  EXPECT_EQ(c.factor("METP", 4, 1000), 1);
-  EXPECT_EQ(c.factor("UlyssesZ", 4, 1000), 1);
+  EXPECT_EQ(c.factor(attention("METP"), 4, 1000), 1);
+  EXPECT_EQ(c.factor(attention("UlyssesZ"), 4, 1000), 1);
   EXPECT_EQ(c.version(), 0);
 }
 
@@ -42,19 +51,19 @@ TEST(Correction, IsOneUntilSomethingWasMeasuredThreeTimes) {
 // quarters are the strategy's and three quarters of what then is left the bucket's.
 TEST(Correction, DrawsWhatIsSpecificToWhatIsCommon) {
   Correction c;
-  c.observe("METP", 4, 1000, 1.0, 1.3);
-  c.observe("METP", 4, 900, 2.0, 2.6);    // the same bucket
-  c.observe("METP", 4, 1000, 1.0, 50.0);  // something else disturbed it
+  c.observe({{key("METP", 4, 1000), 1.0, 1.3}});
+  c.observe({{key("METP", 4, 900), 2.0, 2.6}});    // the same bucket
+  c.observe({{key("METP", 4, 1000), 1.0, 50.0}});  // something else disturbed it
   const double y = std::log(1.3);
   const double common = y / 2;
   const double cell = common + 0.75 * (y - common);
   EXPECT_NEAR(std::log(c.common_factor()), common, 1e-12);
-  EXPECT_NEAR(std::log(c.factor("METP", 4, 5000)), cell, 1e-12);
-  EXPECT_NEAR(std::log(c.factor("METP", 4, 1000)), cell + 0.75 * (y - cell), 1e-12);
-  EXPECT_NEAR(std::log(c.factor("METP", 2, 1000)), common - std::log(1.1), 1e-12);
-  EXPECT_NEAR(std::log(c.factor("UlyssesZ", 4, 1000)), common - std::log(1.1), 1e-12);
+  EXPECT_NEAR(std::log(c.factor(attention("METP"), 4, 5000)), cell, 1e-12);
+  EXPECT_NEAR(std::log(c.factor(attention("METP"), 4, 1000)), cell + 0.75 * (y - cell), 1e-12);
+  EXPECT_NEAR(std::log(c.factor(attention("METP"), 2, 1000)), common - std::log(1.1), 1e-12);
+  EXPECT_NEAR(std::log(c.factor(attention("UlyssesZ"), 4, 1000)), common - std::log(1.1), 1e-12);
   const std::int64_t version = c.version();
-  c.observe("METP", 4, 1000, 1.0, 1.3);
+  c.observe({{key("METP", 4, 1000), 1.0, 1.3}});
   EXPECT_EQ(c.version(), version);  // nothing new
 
   // As more strategies agree, all of it is common; and what was seen often stands for itself.
@@ -63,10 +72,10 @@ TEST(Correction, DrawsWhatIsSpecificToWhatIsCommon) {
     observe(c, other, 1.3, 9);
   }
   EXPECT_NEAR(std::log(c.common_factor()), 4.0 / 5 * y, 1e-12);
-  EXPECT_NEAR(c.factor("USP", 4, 1000), 1.3, 0.002);
+  EXPECT_NEAR(c.factor(attention("USP"), 4, 1000), 1.3, 0.002);
   // One that is unlike them is known for what it is.
   observe(c, "AllGatherKV", 2.0, 9);
-  EXPECT_NEAR(c.factor("AllGatherKV", 4, 1000), 2.0, 0.02);
+  EXPECT_NEAR(c.factor(attention("AllGatherKV"), 4, 1000), 2.0, 0.02);
   EXPECT_NEAR(std::log(c.common_factor()), 5.0 / 6 * y, 1e-12);
 }
 
@@ -74,8 +83,8 @@ TEST(Correction, DrawsWhatIsSpecificToWhatIsCommon) {
 TEST(Correction, DoubtSpeaksForWhatWasNotTried) {
   Correction c;
   observe(c, "METP", 0.5, 3);
-  EXPECT_NEAR(c.factor("METP", 4, 1000), 0.5, 1e-12);
-  EXPECT_NEAR(c.factor("UlyssesZ", 4, 1000), 0.5 / 1.1, 1e-12);
+  EXPECT_NEAR(c.factor(attention("METP"), 4, 1000), 0.5, 1e-12);
+  EXPECT_NEAR(c.factor(attention("UlyssesZ"), 4, 1000), 0.5 / 1.1, 1e-12);
   EXPECT_NEAR(c.common_factor(), 0.5, 1e-12);
 }
 
@@ -83,14 +92,14 @@ TEST(Correction, DoubtSpeaksForWhatWasNotTried) {
 TEST(Correction, NothingIsTriedOnTheLongestDocuments) {
   Correction c;
   observe(c, "METP", 1.0, 3);
-  EXPECT_NEAR(c.factor("UlyssesZ", 4, 1000), 1 / 1.1, 1e-12);
+  EXPECT_NEAR(c.factor(attention("UlyssesZ"), 4, 1000), 1 / 1.1, 1e-12);
   const std::int64_t before = c.version();
-  c.observe("METP", 4, 9000, 1.0, 1.0);
+  c.observe({{key("METP", 4, 9000), 1.0, 1.0}});
   EXPECT_GT(c.version(), before);
   for (const int ranks : {2, 4}) {
-    EXPECT_NEAR(c.factor("UlyssesZ", ranks, 1000), 1 / 1.1, 1e-12);
-    EXPECT_NEAR(c.factor("UlyssesZ", ranks, 9000), 1.0, 1e-12);
-    EXPECT_NEAR(c.factor("UlyssesZ", ranks, 90000), 1.0, 1e-12);
+    EXPECT_NEAR(c.factor(attention("UlyssesZ"), ranks, 1000), 1 / 1.1, 1e-12);
+    EXPECT_NEAR(c.factor(attention("UlyssesZ"), ranks, 9000), 1.0, 1e-12);
+    EXPECT_NEAR(c.factor(attention("UlyssesZ"), ranks, 90000), 1.0, 1e-12);
   }
 }
 
@@ -103,17 +112,17 @@ TEST(Correction, MovesWithTheMachine) {
   const std::vector<std::string> all = {"METP", "USP", "UlyssesZ"};
   std::map<std::string, double> before;
   for (const std::string& one : all) {
-    before[one] = c.factor(one, 4, 1000);
+    before[one] = c.factor(attention(one), 4, 1000);
   }
   for (const double slower : {2.0, 0.5, 1.0}) {
     observe(c, "METP", slower, 3);
     EXPECT_DOUBLE_EQ(c.machine(), slower);
     for (const std::string& one : all) {
-      EXPECT_NEAR(c.factor(one, 4, 1000) / before[one], slower, 0.02 * slower) << one;
+      EXPECT_NEAR(c.factor(attention(one), 4, 1000) / before[one], slower, 0.02 * slower) << one;
     }
-    EXPECT_NEAR(c.factor("METP", 2, 77) / before["UlyssesZ"], slower, 0.02 * slower);
+    EXPECT_NEAR(c.factor(attention("METP"), 2, 77) / before["UlyssesZ"], slower, 0.02 * slower);
     observe(c, "METP", slower, 20);
-    EXPECT_NEAR(c.factor("USP", 4, 1000) / before["USP"], slower, 0.02 * slower);
+    EXPECT_NEAR(c.factor(attention("USP"), 4, 1000) / before["USP"], slower, 0.02 * slower);
   }
   // What one step found slow is not the machine.
   observe(c, "METP", 9.0, 2);
@@ -123,15 +132,38 @@ TEST(Correction, MovesWithTheMachine) {
 TEST(Correction, PassesOverWhatIsNoMeasurement) {
   Correction c;
   for (int i = 0; i < 5; ++i) {
-    c.observe("METP", 4, 1000, 0.0, 1.0);
-    c.observe("METP", 4, 1000, 1.0, -1.0);
-    c.observe("METP", 4, 1000, std::nan(""), 1.0);
+    c.observe({{key("METP", 4, 1000), 0.0, 1.0}});
+    c.observe({{key("METP", 4, 1000), 1.0, -1.0}});
+    c.observe({{key("METP", 4, 1000), std::nan(""), 1.0}});
   }
-  EXPECT_EQ(c.factor("METP", 4, 1000), 1);
+  EXPECT_EQ(c.factor(attention("METP"), 4, 1000), 1);
   EXPECT_EQ(c.version(), 0);
   observe(c, "METP", 1e9, 5);
-  EXPECT_EQ(c.factor("METP", 4, 1000), Correction::kMost);
-  EXPECT_EQ(c.factor("UlyssesZ", 4, 1000), Correction::kMost);
+  EXPECT_EQ(c.factor(attention("METP"), 4, 1000), Correction::kMost);
+  EXPECT_EQ(c.factor(attention("UlyssesZ"), 4, 1000), Correction::kMost);
+}
+
+// Each part of a micro-batch is corrected by its own ratio, under each strategy; what has none is
+// no try.
+TEST(Correction, TellsPartsApart) {
+  Correction c;
+  const auto at = [](CostedPart what) {
+    return Correction::Key{std::move(what), 4, log2_bucket(1000)};
+  };
+  const CostedPart mlp{.part = "mlp", .strategy = "gather"};
+  const CostedPart rest{.part = "rest", .strategy = ""};
+  for (int i = 0; i < 9; ++i) {
+    c.observe({{at(attention("METP")), 1.0, 1.0}, {at(mlp), 2.0, 5.0}, {at(rest), 3.0, 1.5}});
+  }
+  EXPECT_NEAR(c.common_factor(), 1, 1e-12);  // the median of the three
+  EXPECT_NEAR(c.factor(attention("METP"), 4, 1000), 1, 1e-12);
+  EXPECT_NEAR(c.factor(mlp, 4, 1000), 2.5, 0.03);
+  EXPECT_NEAR(c.factor(rest, 4, 1000), 0.5, 0.02);
+  // a strategy of another part is none that was tried
+  EXPECT_NEAR(c.factor(attention("gather"), 4, 1000), 1 / 1.1, 1e-12);
+  EXPECT_NEAR(c.factor({.part = "mlp", .strategy = "hold"}, 4, 1000), 1 / 1.1, 1e-12);
+  EXPECT_NEAR(c.factor({.part = "move", .strategy = ""}, 4, 1000), 1, 1e-12);
+  EXPECT_NEAR(c.machine(), 1, 1e-12);  // one micro-batch is one observation of the machine
 }
 
 // A machine that is twice as slow for good is told of once; one step that was slow is not.
@@ -140,7 +172,7 @@ TEST(Correction, NoticesAChangedMachine) {
   const auto steps = [&](int count, double ratio) {
     int told = 0;
     for (int i = 0; i < count; ++i) {
-      c.observe(i % 2 == 0 ? "METP" : "DataZ", 4, 1000, 1.0, i == 7 ? 10 * ratio : ratio);
+      c.observe({{key(i % 2 == 0 ? "METP" : "DataZ", 4, 1000), 1.0, i == 7 ? 10 * ratio : ratio}});
       told += c.machine_changed().has_value() ? 1 : 0;
     }
     return told;
@@ -161,7 +193,8 @@ TEST(Correction, GoesOnFromWhatItLearned) {
   Correction next;
   next.learn(c.ratios(), c.machine());
   for (const char* one : {"METP", "USP", "UlyssesZ"}) {
-    EXPECT_NEAR(next.factor(one, 4, 1000), c.factor(one, 4, 1000), 0.02) << one;
+    EXPECT_NEAR(next.factor(attention(one), 4, 1000), c.factor(attention(one), 4, 1000), 0.02)
+        << one;
   }
   EXPECT_EQ(next.ratios(), c.ratios());
   EXPECT_EQ(next.machine(), 2);
@@ -170,8 +203,8 @@ TEST(Correction, GoesOnFromWhatItLearned) {
   EXPECT_FALSE(next.machine_changed());
 
   Correction old;
-  old.learn({{{"METP", 4, log2_bucket(1000)}, {1.5, 1.5, 1.5}}});
-  EXPECT_NEAR(old.factor("METP", 4, 1000), 1.5, 0.03);
+  old.learn({{key("METP", 4, 1000), {1.5, 1.5, 1.5}}});
+  EXPECT_NEAR(old.factor(attention("METP"), 4, 1000), 1.5, 0.03);
 }
 
 // --- planners on a machine that changes ----------------------------------------------------------
@@ -209,9 +242,14 @@ class PretendRun {
       const Plan plan = *planner_->plan({length_}).plan;
       const PlanMicroBatch& micro = plan.micro_batches.at(0);
       used.push_back(part_of(plan.programs.begin()->second.at(0).choice, "attention").strategy);
-      const double seconds =
-          really_->prediction().uncorrected_seconds(plan, micro) * std::exp(noise_(random_));
-      planner_->observe(plan, {std::vector<double>(4, seconds)});
+      std::vector<double> parts = really_->prediction().uncorrected_parts(plan, micro.groups.at(0));
+      const double times =
+          really_->prediction().uncorrected_crowding(plan, micro) * std::exp(noise_(random_));
+      for (double& part : parts) {
+        part *= times;
+      }
+      planner_->observe(plan, {std::vector<std::vector<double>>(4, parts)});
+      const double seconds = std::accumulate(parts.begin(), parts.end(), 0.0);
       error_ = *micro.predicted.seconds / seconds - 1;
     }
     return used;

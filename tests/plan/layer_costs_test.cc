@@ -264,7 +264,8 @@ bool offers(const LayerWays& ways, const std::string& attention) {
 
 void observe(Correction& correction, const std::string& strategy, std::int64_t length, double by) {
   for (int i = 0; i < 3; ++i) {
-    correction.observe(strategy, 4, length, 1.0, by);
+    correction.observe(
+        {{{{.part = "attention", .strategy = strategy}, 4, log2_bucket(length)}, 1.0, by}});
   }
 }
 
@@ -295,9 +296,9 @@ TEST(LayerCosts, GiveBackWhatOnlyAPredictionBeat) {
       }
       SCOPED_TRACE(a.name + " beats " + b.name);
       ++pairs;
-      observe(correction, a.name, kLength, 3);
+      observe(correction, a.name, kLength, 8);  // of the attention, which is a part of it
       EXPECT_TRUE(offers(costs.ways(kLength), b.name));
-      observe(correction, b.name, kLength, 3);
+      observe(correction, b.name, kLength, 8);
       EXPECT_FALSE(offers(costs.ways(kLength), b.name));
     }
   }

@@ -16,6 +16,7 @@
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/batch/document_planner.h"
+#include "tests/plan/part_seconds.h"
 #include "tests/plan/pretend_machine.h"
 #include "tests/support/sanitized.h"
 
@@ -66,13 +67,12 @@ class Planner {
   }
   [[nodiscard]] bool was_cached() const { return planner_->was_cached(); }
   std::optional<Plan> leaner(const Plan& plan) { return planner_->leaner(plan); }
-  // The same on every rank.
-  std::optional<std::string> observe(const Plan& plan, const std::vector<double>& seconds) {
-    BatchPlanner::RankSeconds of_ranks;
-    for (const double of_all : seconds) {
-      of_ranks.emplace_back(static_cast<std::size_t>(plan.ranks), of_all);
-    }
-    return planner_->observe(plan, of_ranks);
+  // That a plan took so many times as long as the time model says, all of it or its attention.
+  std::optional<std::string> observe(const Plan& plan, double times, bool attention_alone = false) {
+    return planner_->observe(
+        plan, test::part_seconds(documents().prediction(), plan, [&](const CostedPart& part) {
+          return attention_alone && part.part != "attention" ? 1 : times;
+        }));
   }
   [[nodiscard]] BatchPlanner::Learned learned() const { return planner_->learned(); }
   void learn(const BatchPlanner::Learned& learned) { planner_->learn(learned); }
@@ -553,12 +553,8 @@ TEST(Planner, RemembersPlansUntilItLearns) {
   EXPECT_FALSE(planner.was_cached());
   EXPECT_EQ(*planner.plan(lengths).plan, first);
   EXPECT_TRUE(planner.was_cached());
-  std::vector<double> twice;
-  for (const PlanMicroBatch& micro : first.micro_batches) {
-    twice.push_back(2 * *micro.predicted.seconds);
-  }
   for (int i = 0; i < 3; ++i) {
-    EXPECT_FALSE(planner.observe(first, twice));
+    EXPECT_FALSE(planner.observe(first, 2));
   }
   const Plan later = *planner.plan(lengths).plan;
   EXPECT_FALSE(planner.was_cached());
@@ -571,14 +567,11 @@ TEST(Planner, GoesOnWithWhatAnotherLearned) {
   Planner planner(t);
   const std::vector<std::int64_t> lengths = {9000, 300, 200, 4000};
   const Plan fresh = *planner.plan(lengths).plan;
-  std::vector<double> slow;
-  for (const PlanMicroBatch& micro : fresh.micro_batches) {
-    slow.push_back(3 * *micro.predicted.seconds);
-  }
   for (int i = 0; i < 4; ++i) {
-    planner.observe(fresh, slow);
+    planner.observe(fresh, 3);
   }
   ASSERT_TRUE(planner.leaner(fresh));
+  planner.learn(planner.learned());  // small changes of factors, too, which were not worth planning
   const Plan learned = *planner.plan(lengths).plan;
   ASSERT_NE(learned, fresh);
 
@@ -599,7 +592,7 @@ TEST(Planner, AvoidsWhatStepsFoundSlow) {
       part_of(first.programs.at(first.micro_batches[0].groups[0].program)[0].choice, "attention")
           .strategy;
   for (int i = 0; i < 3; ++i) {
-    planner.observe(first, {4 * *first.micro_batches[0].predicted.seconds});
+    planner.observe(first, 4, /*attention_alone=*/true);
   }
   const Plan later = *planner.plan(lengths).plan;
   EXPECT_NE(
@@ -639,19 +632,18 @@ TEST(Planner, ComesBackToWhatOnlyAPredictionBeat) {
       const double seconds = *first.predicted.seconds;
       const Plan other = *planner_of({b.name})->plan(lengths).plan;
       const bool beaten = planner->documents().choices(lengths[0], 4).ways.costs.size() == 1;
-      // half of what one strategy is slower (in logarithms) is taken for the machine's
       if (used(first) != a.name || !beaten || *other.predicted.seconds > 1.7 * seconds) {
         continue;
       }
       SCOPED_TRACE(a.name + " beats " + b.name);
       ++pairs;
       for (int i = 0; i < 3; ++i) {
-        planner->observe(first, {3 * seconds});
+        planner->observe(first, 3, /*attention_alone=*/true);
       }
       const Plan later = *planner->plan(lengths).plan;
       EXPECT_EQ(used(later), b.name);
       for (int i = 0; i < 3; ++i) {
-        planner->observe(later, {*other.predicted.seconds});
+        planner->observe(later, 1);
       }
       const Plan known = *planner->plan(lengths).plan;
       EXPECT_EQ(used(known), b.name);

@@ -12,6 +12,8 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/model/stdit/stdit.h"
+#include "src/plan/search/layouts/sample_plans.h"
+#include "tests/plan/part_seconds.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/sanitized.h"
 
@@ -142,16 +144,15 @@ TEST(SamplePlanner, LearnsWhatGroupsTake) {
   task.machine.cores = 4;
   const Lengths clips(4, 45);
   SamplePlanner planner(task);
+  SamplePlans model(task);
   const Plan first = planner.plan(clips).plan.value();
   ASSERT_EQ(first.micro_batches.front().groups.size(), 4U);
   for (int step = 0; step < 12; ++step) {
     const Plan plan = planner.plan(clips).plan.value();
-    BatchPlanner::RankSeconds seconds;
-    for (const PlanMicroBatch& micro : plan.micro_batches) {
-      const double slower = micro.groups.size() == 4 ? 20 : 1;  // than predicted at first
-      seconds.emplace_back(4, slower * *first.micro_batches.front().predicted.seconds);
-    }
-    planner.observe(plan, seconds);
+    const double slower = plan.micro_batches.front().groups.size() == 4 ? 20 : 1;
+    planner.observe(plan, test::part_seconds(model.prediction(), plan, [&](const CostedPart&) {
+                      return slower;
+                    }));
   }
   EXPECT_FALSE(planner.learned().ratios.empty());
   const Plan last = planner.plan(clips).plan.value();

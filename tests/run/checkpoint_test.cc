@@ -85,7 +85,9 @@ CheckpointState state_of(std::int64_t step, int ranks, const TextShape& model) {
       .left_out = {4, 7},
       .learned =
           {.ratios =
-               {{{"METP", 4, 7}, {0.1 + 0.2, 3}}, {{"METP", 2, 7}, {5}}, {{"DataZ", 1, 8}, {}}},
+               {{{{"attention", "METP"}, 4, 7}, {0.1 + 0.2, 3}},
+                {{{"attention", "METP"}, 2, 7}, {5}},
+                {{{"rest", ""}, 1, 8}, {}}},
            .machine = 1 / 0.7,
            .caps = {{12, std::int64_t{1} << 40}},
            .speeds = RankSpeeds::Ratios(static_cast<std::size_t>(ranks), {0.1 + 0.2, 3}),
@@ -319,19 +321,19 @@ TEST_F(Checkpoint, StateOfBeforeGetsTheNamesOfNow) {
   EXPECT_EQ(again.configuration.at("parallel.batch_planner"), "'groups'");
 }
 
-// Checkpoints of before groups could have any size: ratios were those of all ranks together, or of
-// single ones for what runs on one alone; and of no machine apart from strategies.
-TEST_F(Checkpoint, StateOfBeforeSaysNoSizesOfGroups) {
+// Checkpoints of before parts were told apart: their ratios, of whole groups, are nobody's, and
+// they know no machine apart from strategies.
+TEST_F(Checkpoint, StateOfBeforeSaysNothingOfParts) {
   CheckpointState state = state_of(50, 4, gpt2());
-  state.learned.ratios.erase({"METP", 2, 7});
   state.learned.machine = 1;
   nlohmann::json old = nlohmann::json::parse(to_json(state));
   for (nlohmann::json& ratios : old["learned"]["ratios"]) {
-    ratios.erase("ranks");
+    ratios.erase("part");
   }
   old["learned"].erase("machine");
   old.erase("sha256");
   old["sha256"] = sha256_hex(old.dump());
+  state.learned.ratios.clear();
   EXPECT_EQ(checkpoint_state(old.dump(), "here").learned, state.learned);
 }
 

@@ -103,6 +103,7 @@ TEST(RankNumbers, AreToldToAllRanks) {
       BatchResult mine;
       mine.micro_batch_seconds = {1.5 + me, 2.25 * me};
       mine.domain_seconds = {0.5 * me, 0.125};
+      mine.part_seconds = {{0.25 * me, 1}, {2, 0.5 + me}};
       peaks[idx(me)] = session.memory().peak_bytes();
       found[idx(me)] = numbers_of_ranks(mine, session);
     });
@@ -116,6 +117,8 @@ TEST(RankNumbers, AreToldToAllRanks) {
         EXPECT_DOUBLE_EQ(numbers.rank_seconds[1].at(idx(rank)), 2.25 * rank);
         EXPECT_DOUBLE_EQ(numbers.domain_seconds[0].at(idx(rank)), 0.5 * rank);
         EXPECT_DOUBLE_EQ(numbers.domain_seconds[1].at(idx(rank)), 0.125);
+        EXPECT_THAT(numbers.part_seconds[0].at(idx(rank)), ElementsAre(0.25 * rank, 1));
+        EXPECT_THAT(numbers.part_seconds[1].at(idx(rank)), ElementsAre(2, 0.5 + rank));
       }
     }
   }

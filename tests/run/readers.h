@@ -59,7 +59,7 @@ inline std::string sound_state() {
   state.weight_domain = 2;
   state.data = {
       .fingerprint = "f", .drawn = "d", .documents = 4, .draws = 3, .epoch = 0, .next = 1};
-  state.learned.ratios[{"DataZ", 1, 5}] = {1.0, 1.5};
+  state.learned.ratios[{{"attention", "DataZ"}, 1, 5}] = {1.0, 1.5};
   state.learned.caps[3] = 1 << 20;
   state.learned.speeds = {{1.0}, {2.0}};
   state.learned.slow_since = {0, 3};

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -383,6 +384,43 @@ TEST_F(Session, CountsTheSecondsInItsWeightDomain) {
     const auto r = static_cast<std::size_t>(session.rank());
     EXPECT_NEAR(numbers.rank_seconds[0][r], result.micro_batch_seconds[0], 1e-9);
     EXPECT_NEAR(numbers.domain_seconds[0][r], result.domain_seconds[0], 1e-9);
+  });
+}
+
+// Each part of a group's program by the time that it took, waiting included: all of a micro-batch's
+// time is some part's, but for what is done before it begins.
+TEST_F(Session, CountsTheSecondsOfParts) {
+  Plan two = plan("UlyssesZ", "gather");
+  two.micro_batches[0].groups = {
+      {.ranks = {0, 1}, .documents = {0, 2, 3}, .program = "all"},
+      {.ranks = {2}, .documents = {1}, .program = "all"}};
+  two.micro_batches.push_back(two.micro_batches[0]);
+  two.micro_batches[0].groups[0].documents = {0};
+  two.micro_batches[1].groups[0].documents = {2, 3};
+  two.micro_batches[1].groups[1].documents = {};
+  const std::vector<CostedPart> parts = costed_parts(two.programs.at("all"));
+  ASSERT_EQ(parts.size(), 4U);  // attention, mlp, moves, the rest
+  const auto batch = documents();
+  run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
+    RankSession session(communicators, text_model(model_), {.times_parts = true});
+    test::fill(session.parameters(), weights_);
+    EXPECT_TRUE(session.play(two, {.documents = batch}, /*backward=*/false).part_seconds.empty());
+    for (int again = 0; again < 2; ++again) {
+      const BatchResult result = session.play(two, {.documents = batch}, /*backward=*/true);
+      ASSERT_EQ(result.part_seconds.size(), 2U);
+      for (std::size_t m = 0; m < 2; ++m) {
+        const std::vector<double>& seconds = result.part_seconds[m];
+        ASSERT_EQ(seconds.size(), parts.size());
+        for (std::size_t p = 0; p < parts.size(); ++p) {
+          EXPECT_EQ(seconds[p] > 0, parts[p].part != "move") << parts[p].part;
+        }
+        const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+        EXPECT_LE(sum, result.micro_batch_seconds[m]);
+      }
+    }
+  });
+  on_ranks([&](RankSession& session) {  // nobody asked
+    EXPECT_TRUE(session.play(two, {.documents = batch}, /*backward=*/true).part_seconds.empty());
   });
 }
 

@@ -120,11 +120,18 @@ class StepPlansTest : public testing::Test {
     t.machine.cores = 2;
     return t;
   }
-  // What all ranks took, if everything takes twice as long as predicted.
-  static BatchPlanner::RankSeconds twice(const Plan& plan) {
-    BatchPlanner::RankSeconds seconds;
+  // What all ranks took, if everything takes twice as long as predicted and each part as long.
+  static BatchPlanner::PartSeconds twice(const Plan& plan) {
+    BatchPlanner::PartSeconds seconds;
     for (const PlanMicroBatch& micro : plan.micro_batches) {
-      seconds.emplace_back(idx(plan.ranks), 2 * micro.predicted.seconds.value());
+      auto& of_ranks = seconds.emplace_back(idx(plan.ranks));
+      for (const PlanGroup& group : micro.groups) {
+        const std::size_t parts = costed_parts(plan.programs.at(group.program)).size();
+        const double each = 2 * micro.predicted.seconds.value() / static_cast<double>(parts);
+        for (const int rank : group.ranks) {
+          of_ranks[idx(rank)].assign(parts, each);
+        }
+      }
     }
     return seconds;
   }

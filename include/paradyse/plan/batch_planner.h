@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "paradyse/plan/detail/correction.h"
+#include "paradyse/plan/detail/costed_parts.h"
 #include "paradyse/plan/detail/planning_task.h"
 #include "paradyse/plan/detail/rank_speeds.h"
 #include "paradyse/plan/plan.h"
@@ -55,8 +56,10 @@ class BatchPlanner {
 
   // What every rank took for every micro-batch of a plan, so that later plans know better; says so
   // when the machine has changed.  A group that waits for a slower one tells nothing of itself.
-  using RankSeconds = std::vector<std::vector<double>>;  // [micro-batch][world rank]
-  std::optional<std::string> observe(const Plan& plan, const RankSeconds& seconds);
+  // [micro-batch][world rank] Seconds of each of costed_parts() of its group's program, those in
+  // which it waited for other ranks included.
+  using PartSeconds = std::vector<std::vector<std::vector<double>>>;
+  std::optional<std::string> observe(const Plan& plan, const PartSeconds& seconds);
   // [world rank] Seconds that it computes for a plan by the closed form, alone on a core: what
   // RankSpeeds holds measured ones against.
   [[nodiscard]] std::vector<double> work_of_ranks(const Plan& plan);

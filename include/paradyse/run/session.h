@@ -38,6 +38,9 @@ struct SessionOptions {
   c10::Device device = c10::Device(c10::kCPU);
   // On a GPU, causal documents of at least so many tokens go through cuDNN.
   std::int64_t attention_dense_from = kAttentionDenseFrom;
+  // BatchResult::part_seconds are measured: on a CPU of every batch with a backward pass; on a GPU,
+  // where each takes events in its stream, of the first ten and then of every tenth.
+  bool times_parts = false;
   // Where it is noted what the time goes to; each may be absent, and outlives the session.
   Trace* trace = nullptr;
   Breakdown* breakdown = nullptr;
@@ -76,6 +79,9 @@ struct BatchResult {
   // Of these, inside operations of its weight domain: sending, and waiting for slower ranks of it.
   // The last has what is exchanged once a step, too, where weights are whole during it.
   std::vector<double> domain_seconds;
+  // [micro-batch] Of these, seconds of each of costed_parts() of its group's program, and 0 behind
+  // them up to those of the plan's longest program; none: they were not measured.
+  std::vector<std::vector<double>> part_seconds;
   // Of all of them outside operations of any kind; 0 on devices whose work the host does not wait
   // for.
   double computed_seconds = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <ranges>
 #include <vector>
 
 #include "src/plan/base/median.h"
@@ -50,31 +51,36 @@ int log2_bucket(std::int64_t tokens) {
       std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, tokens))));
 }
 
-void Correction::observe(
-    const std::string& strategy,
-    int ranks,
-    std::int64_t longest,
-    double predicted,
-    double measured) {
-  if (!(predicted > 0) || !(measured > 0)) {
-    return;
+void Correction::observe(const std::vector<Observed>& parts) {
+  std::vector<double> over_first;  // how much slower the machine is than when it was first seen
+  for (const Observed& part : parts) {
+    const auto began = began_.find(part.of);
+    if (began != began_.end() && part.predicted > 0 && part.measured > 0) {
+      over_first.push_back(part.measured / part.predicted / began->second);
+    }
   }
-  const Key which{strategy, ranks, log2_bucket(longest)};
-  const double ratio = measured / predicted;
-  if (const auto began = began_.find(which); began != began_.end()) {
-    const double over = ratio / began->second;
+  if (!over_first.empty()) {
+    const double over = median(std::move(over_first));
     push(lately_, over, kMachine);
     push(untold_, over / told_, kLately);
     if (lately_.size() >= kEnough) {
       machine_ = median_of(lately_);
     }
   }
-  std::deque<double>& ratios = ratios_[which];
-  push(ratios, ratio / machine_, kRemembered);
-  if (ratios.size() == kEnough) {
-    began_.try_emplace(which, median_of(ratios));
+  bool any = false;
+  for (const Observed& part : parts) {
+    if (part.predicted > 0 && part.measured > 0) {
+      std::deque<double>& ratios = ratios_[part.of];
+      push(ratios, part.measured / part.predicted / machine_, kRemembered);
+      if (ratios.size() == kEnough) {
+        began_.try_emplace(part.of, median_of(ratios));
+      }
+      any = true;
+    }
   }
-  publish();
+  if (any) {
+    publish();
+  }
 }
 
 // Of the medians of ratios the logarithm.
@@ -82,7 +88,7 @@ Correction::Factors Correction::factors() const {
   Factors now{.machine = std::log(machine_)};
   std::map<Cell, std::vector<double>> all;  // ratios
   for (const auto& [which, ratios] : ratios_) {
-    std::vector<double>& its = all[{which.strategy, which.ranks}];
+    std::vector<double>& its = all[{which.what, which.ranks}];
     its.insert(its.end(), ratios.begin(), ratios.end());
   }
   std::erase_if(all, [](const auto& cell) { return cell.second.size() < kEnough; });
@@ -91,16 +97,18 @@ Correction::Factors Correction::factors() const {
   }
   std::map<Cell, double> own;
   std::vector<double> medians;
+  std::map<std::string, int> tried;  // by part: strategies and sizes
   for (const auto& [cell, ratios] : all) {
     own[cell] = std::log(median(ratios));
     medians.push_back(own[cell]);
+    ++tried[cell.first.part];
   }
   const auto length_of = [](const auto& known) { return known.first.log2_length; };
   const auto [shortest, longest] = std::ranges::minmax_element(ratios_, {}, length_of);
   if (length_of(*shortest) < length_of(*longest)) {
     now.no_tries_from = length_of(*longest);
   }
-  const auto m = static_cast<double>(medians.size());
+  const double m = std::ranges::max(tried | std::views::values);
   now.common = median(std::move(medians));
   now.common *= now.common > 0 ? m / (m + 1) : 1;
   for (const auto& [cell, log] : own) {
@@ -109,7 +117,7 @@ Correction::Factors Correction::factors() const {
   for (const auto& [which, ratios] : ratios_) {
     if (ratios.size() >= kEnough) {
       now.keys[which] = shrunk(
-          std::log(median_of(ratios)), now.cells.at({which.strategy, which.ranks}), ratios.size());
+          std::log(median_of(ratios)), now.cells.at({which.what, which.ranks}), ratios.size());
     }
   }
   return now;
@@ -129,14 +137,15 @@ void Correction::publish() {
 }
 
 double Correction::factor(
-    const std::string& strategy, int ranks, std::int64_t longest, bool hoped) const {
+    const CostedPart& what, int ranks, std::int64_t longest, bool hoped) const {
   if (published_.cells.empty()) {
     return common_factor();
   }
-  const bool worth_a_try = hoped && log2_bucket(longest) < published_.no_tries_from;
+  const bool worth_a_try =
+      hoped && !what.strategy.empty() && log2_bucket(longest) < published_.no_tries_from;
   double own = published_.common - (worth_a_try ? std::log(kDoubt) : 0);
-  const auto key = published_.keys.find(Key{strategy, ranks, log2_bucket(longest)});
-  const auto cell = published_.cells.find({strategy, ranks});
+  const auto key = published_.keys.find(Key{what, ranks, log2_bucket(longest)});
+  const auto cell = published_.cells.find({what, ranks});
   if (key != published_.keys.end()) {
     own = key->second;
   } else if (cell != published_.cells.end()) {

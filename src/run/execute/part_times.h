@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,22 +29,31 @@ class PartTimes {
 
   // A micro-batch of so many parts begins.
   void restart(std::size_t parts) {
-    settle();
     played_.push_back({.wall = Seconds(parts), .processor = Seconds(parts)});
     since_ = TimedMark::here();
+    if (since_.in_stream()) {
+      borders_.push_back({.micro_batch = played_.size(), .mark = since_});
+    }
     used_ = processor_seconds();
   }
   // What ran until now was this.
   void ran(std::size_t part, PartPhase phase) {
     TimedMark now = TimedMark::here();
+    OfMicroBatch& its = played_.back();
     if (now.in_stream()) {
-      borders_.push_back({.part = part, .phase = phase, .mark = std::move(now)});
+      Border border{
+          .micro_batch = played_.size(), .part = part, .phase = phase, .mark = std::move(now)};
+      if (borders_.back().ends_as(border)) {
+        borders_.back() = std::move(border);
+      } else {
+        borders_.push_back(std::move(border));
+      }
     } else {
-      played_.back().wall[part][idx(phase)] += seconds_between(since_, now);
+      its.wall[part][idx(phase)] += seconds_between(since_, now);
       since_ = std::move(now);
     }
     const double used = processor_seconds();
-    played_.back().processor[part][idx(phase)] += used - used_;
+    its.processor[part][idx(phase)] += used - used_;
     used_ = used;
   }
   // Of all micro-batches since it was asked last, which are forgotten.  The host waits for the
@@ -54,27 +64,37 @@ class PartTimes {
   }
 
  private:
+  // A place in a stream, read when all are taken: the host does not wait before.
   struct Border {
-    std::size_t part;
-    PartPhase phase;
+    std::size_t micro_batch = 0;           // from 1
+    std::optional<std::size_t> part = {};  // none: it begins
+    PartPhase phase = {};
     TimedMark mark;
+
+    [[nodiscard]] bool ends_as(const Border& other) const {
+      return micro_batch == other.micro_batch && part == other.part && phase == other.phase;
+    }
   };
 
   void settle() {
     if (!borders_.empty()) {
       borders_.back().mark.wait();
     }
-    for (Border& border : borders_) {
-      played_.back().wall[border.part][idx(border.phase)] += seconds_between(since_, border.mark);
-      since_ = std::move(border.mark);
+    const TimedMark* since = nullptr;
+    for (const Border& border : borders_) {
+      if (border.part) {
+        played_[border.micro_batch - 1].wall[*border.part][idx(border.phase)] +=
+            seconds_between(*since, border.mark);
+      }
+      since = &border.mark;
     }
     borders_.clear();
   }
 
   std::vector<OfMicroBatch> played_;
   TimedMark since_;
-  std::vector<Border> borders_;  // of the last, after it, whose times are not read yet
-  double used_ = 0;              // processor seconds until then
+  std::vector<Border> borders_;
+  double used_ = 0;  // processor seconds until then
 };
 
 }  // namespace paradyse

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/detail/costed_parts.h"
 #include "paradyse/plan/index.h"
 #include "src/run/data/document_file.h"
 #include "src/run/execute/executor.h"
@@ -220,7 +222,7 @@ RankSession::State::Played RankSession::State::play(
       .trace = options.trace,
       .world_rank = communicators.rank(),
       .breakdown = options.breakdown,
-      .part_times = options.part_times,
+      .part_times = timing ? &part_times : options.part_times,
       .attention_dense_from = options.attention_dense_from};
   MicroBatchResult result = run_micro_batch(
       timeline,
@@ -230,13 +232,53 @@ RankSession::State::Played RankSession::State::play(
       loss_scale,
       backward);
   HostRead losses(result.losses);
+  std::vector<std::size_t> places;
+  if (timing) {
+    const std::vector<CostedPart> costed = costed_parts(plan.programs.at(group.program));
+    places.reserve(timeline.size());
+    for (const ScheduledPart& part : timeline) {
+      places.push_back(place_among(costed, costed_part(part)));
+    }
+  }
   return {
       .of_group = place.group,
       .tokens = std::move(tokens),
       .result = std::move(result),
       .losses = std::move(losses),
       .domain = std::move(domain_seconds),
-      .group = std::move(group_seconds)};
+      .group = std::move(group_seconds),
+      .places = std::move(places)};
+}
+
+bool RankSession::State::times_this(bool backward) {
+  constexpr std::int64_t kEvery = 10;
+  part_times = {};  // of a batch that was not done
+  if (!options.times_parts || !backward) {
+    return false;
+  }
+  const std::int64_t before = batches_timed++;
+  return options.device.is_cpu() || before < kEvery || before % kEvery == 0;
+}
+
+std::vector<std::vector<double>> RankSession::State::part_seconds(
+    const Plan& plan, const std::vector<Played>& played) {
+  std::vector<std::vector<double>> all;
+  if (!timing) {
+    return all;
+  }
+  std::size_t most = 0;
+  for (const auto& [name, program] : plan.programs) {
+    most = std::max(most, costed_parts(program).size());
+  }
+  const std::vector<PartTimes::OfMicroBatch> times = part_times.take();
+  for (std::size_t m = 0; m < played.size(); ++m) {
+    std::vector<double>& seconds = all.emplace_back(most);
+    for (std::size_t part = 0; part < played[m].places.size(); ++part) {
+      const auto& phases = times.at(m).wall.at(part);
+      seconds[played[m].places[part]] += std::accumulate(phases.begin(), phases.end(), 0.0);
+    }
+  }
+  return all;
 }
 
 BatchResult RankSession::play(
@@ -271,6 +313,7 @@ BatchResult RankSession::play(
   for (const at::Tensor& prediction : batch.predictions) {
     prediction.zero_();
   }
+  state_->timing = state_->times_this(backward);
   Stopwatch of_step;  // what is exchanged once
   of_step.start();
   const auto gathering = Clock::now();
@@ -298,6 +341,7 @@ BatchResult RankSession::play(
     result.saved_bytes = std::max(result.saved_bytes, played.back().result.saved_bytes);
   }
   result.programs_built = state_->programs.built() - built_before;
+  result.part_seconds = state_->part_seconds(plan, played);
   if (gathered && backward) {
     const auto summing = Clock::now();
     of_step.start();

@@ -14,6 +14,7 @@
 #include "src/run/device/stopwatch.h"
 #include "src/run/execute/kept_programs.h"
 #include "src/run/execute/operation_seconds.h"
+#include "src/run/execute/part_times.h"
 #include "src/run/execute/whole_weights.h"
 #include "src/run/ops/rank_context.h"
 
@@ -41,6 +42,8 @@ struct RankSession::State {
     Stopwatch whole = {};
     OperationSeconds domain = {};
     OperationSeconds group = {};  // where the host waits for them
+    // [part of the timeline] Its place among costed_parts(), where parts are timed.
+    std::vector<std::size_t> places = {};
   };
   Played play(
       const Plan& plan,
@@ -51,6 +54,11 @@ struct RankSession::State {
       bool backward,
       double loss_scale,
       double& switching_seconds);
+  // Whether parts are timed in the batch that begins (SessionOptions::times_parts).
+  bool times_this(bool backward);
+  // [micro-batch] BatchResult::part_seconds, of the batch that ends.
+  std::vector<std::vector<double>> part_seconds(
+      const Plan& plan, const std::vector<Played>& played);
 
   Communicators& communicators;
   const SessionOptions options;
@@ -67,6 +75,9 @@ struct RankSession::State {
   KeptPrograms programs;
   std::optional<WholeStacks> stacks;  // made for the first plan that leaves weights whole
   std::optional<std::pair<Plan, std::string>> known;  // the last plan, and its hash
+  PartTimes part_times;
+  bool timing = false;             // this batch
+  std::int64_t batches_timed = 0;  // or that might have been
 };
 
 }  // namespace paradyse

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -10,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/config.h"
-#include "paradyse/plan/strategy.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/sha256.h"
 
@@ -24,7 +22,8 @@ json json_of(const BatchPlanner::Learned& learned) {
   json ratios = json::array();
   for (const auto& [of, its] : learned.ratios) {
     ratios.push_back(
-        {{"strategy", of.strategy},
+        {{"part", of.what.part},
+         {"strategy", of.what.strategy},
          {"ranks", of.ranks},
          {"log2_length", of.log2_length},
          {"ratios", its}});
@@ -41,18 +40,6 @@ json json_of(const BatchPlanner::Learned& learned) {
       {"slow_since", learned.slow_since}};
 }
 
-// Older ones do not say of which groups: there were those of all ranks, and single ranks for what
-// runs on one alone.
-int ranks_of(const JsonNode& ratios, int all) {
-  if (ratios.has("ranks")) {
-    return ratios.at("ranks").integer<int>(1);
-  }
-  const std::string name = ratios.at("strategy").text();
-  const std::span<const Strategy> known = strategies("attention");
-  const auto found = std::ranges::find(known, name, &Strategy::name);
-  return found != known.end() && found->one_rank ? 1 : all;
-}
-
 std::deque<double> deque_of(const JsonNode& numbers) {
   const std::vector<double> values = numbers.numbers();
   return {values.begin(), values.end()};
@@ -61,9 +48,17 @@ std::deque<double> deque_of(const JsonNode& numbers) {
 BatchPlanner::Learned learned_from(const JsonNode& from, int ranks) {
   BatchPlanner::Learned learned;
   for (const JsonNode& of : from.at("ratios").elements()) {
+    // Older ones know ratios of whole groups alone: those of parts are learned anew.
+    const bool of_part = of.has("part");
     const Correction::Key key{
-        of.at("strategy").text(), ranks_of(of, ranks), of.at("log2_length").integer<int>()};
-    learned.ratios[key] = deque_of(of.at("ratios"));
+        .what =
+            {.part = of_part ? of.at("part").text() : "", .strategy = of.at("strategy").text()},
+        .ranks = of_part ? of.at("ranks").integer<int>(1) : 1,
+        .log2_length = of.at("log2_length").integer<int>()};
+    std::deque<double> ratios = deque_of(of.at("ratios"));
+    if (of_part) {
+      learned.ratios[key] = std::move(ratios);
+    }
   }
   learned.machine = from.has("machine") ? from.at("machine").number() : 1;  // older ones know none
   for (const JsonNode& of : from.at("caps").elements()) {

@@ -94,6 +94,7 @@ class RankTraining {
              .memory_bytes = parse_bytes(run.config().parallel.memory_per_rank),
              .device = run.inputs.device,
              .attention_dense_from = attention_dense_from(run, communicators),
+             .times_parts = run.config().costs.correct && run.config().costs.file != "none",
              .trace = run.config().output.trace ? &run.trace : nullptr}),
         optimizer_(session_.parameters(), run.config().optimizer),
         scale_(narrow()),

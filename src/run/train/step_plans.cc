@@ -133,7 +133,7 @@ std::optional<Plan> StepPlans::leaner(std::size_t step, const Step& planned) {
 void StepPlans::took(
     std::size_t step,
     const Plan& plan,
-    const BatchPlanner::RankSeconds& seconds,
+    const BatchPlanner::PartSeconds& seconds,
     const std::vector<double>& computed_seconds) {
   const bool learns = options_.correct && !given();
   if (const auto changed = learns ? planners_.fallback->observe(plan, seconds) : std::nullopt) {

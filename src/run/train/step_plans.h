@@ -64,12 +64,12 @@ class StepPlans {
   // Instead of one that ran out of memory in spite of what was counted; nothing when none needs
   // less.
   std::optional<Plan> leaner(std::size_t step, const Step& planned);
-  // What every rank took for the plan's micro-batches, and how long it computed of that; what is
-  // learned counts from the next plan that is asked for.
+  // What every rank took for the parts of the plan's micro-batches, where that was measured, and
+  // how long it computed in all; what is learned counts from the next plan that is asked for.
   void took(
       std::size_t step,
       const Plan& plan,
-      const BatchPlanner::RankSeconds& seconds,
+      const BatchPlanner::PartSeconds& seconds,
       const std::vector<double>& computed_seconds);
 
   // What was learned so far, and in its place what another run did.

@@ -320,7 +320,7 @@ std::optional<StepReport> train_step(
   }
   StepReport report =
       step_report(run, step, played, updated, rest.seconds(), numbers, std::move(allocator));
-  run.plans.took(idx(step.step), step.planned.plan, numbers.rank_seconds, numbers.computed_seconds);
+  run.plans.took(idx(step.step), step.planned.plan, numbers.part_seconds, numbers.computed_seconds);
   return report;
 }
 

@@ -1,26 +1,29 @@
 // What a run teaches its time model: factors from measured seconds.  The machine as a whole may be
-// slower than its model; beyond that a strategy on groups of a size, and that at a length.
+// slower than its model; beyond that a part of the model under a strategy, on groups of a size, and
+// that at a length.
 //
-// A group of p ranks under the attention strategy s, whose longest document lies in the bucket b of
-// lengths, was predicted and took y = ln(measured / predicted).  With `n` for how much of something
-// was measured, and nothing counted of which there were not three:
+// In a group of p ranks, whose longest document lies in the bucket b of lengths, a part under a
+// strategy (s, for both) was predicted and took y = ln(measured / predicted).  With `n` for how
+// much of something was measured, and nothing counted of which there were not three:
 //
-//   machine     median of the last five y - first(s, p, b), first(s, p, b) being the median of the
-//               first three r of it: how much slower the machine is than when it was first seen
+//   machine     median of the last y - first(s, p, b) of five micro-batches, first(s, p, b) being
+//               the median of the first three r of it: how much slower the machine is than when it
+//               was first seen
 //   r           y - machine, of then; of each (s, p, b) the last nine are remembered
-//   common      median over the m (s, p) of the medians of their r; where it is above 0, m / (m +
-//   1)
-//               of it
+//   common      median over the (s, p) of the medians of their r; where it is above 0, m / (m + 1)
+//   of
+//               it, m being how many (s, p) there are of the part that has most: parts of one group
+//               are slow together
 //   a(s, p)     common + n / (n + 1) (median r of (s, p) - common)
 //   b(s, p, b)  a(s, p) + n / (n + 1) (median r of (s, p, b) - a(s, p))
 //
 // The factor is exp(machine + b(s, p, b)), or a(s, p) for a length that was not measured.  Of a
-// strategy and size that was not, it is exp(machine + common - doubt), doubt = ln(1.1): costs err
-// by so much, so what is as near is worth a try, and once it was tried it is known.  Not on the
+// part, strategy and size that was not, it is exp(machine + common - doubt), doubt = ln(1.1): costs
+// err by so much, so what is as near is worth a try, and once it was tried it is known.  Not on the
 // longest documents that were measured, where a try that fails takes most, unless all are as long:
-// there doubt is 0.  In the same spirit `common` counts whole where it speaks for what was not
-// tried.  Medians (of ratios: the mean of the middle two of an even number), since a step that
-// something else disturbed is any number of times slower.
+// there doubt is 0; nor of what has no strategy.  In the same spirit `common` counts whole where it
+// speaks for what was not tried.  Medians (of ratios: the mean of the middle two of an even
+// number), since a step that something else disturbed is any number of times slower.
 //
 // So a machine that changes moves all strategies alike, those that were not tried, too; and what is
 // a strategy's own stays, since it was noted over the machine of then.
@@ -34,11 +37,21 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace paradyse {
 
 // What is told apart of lengths: the powers of two.
 int log2_bucket(std::int64_t tokens);
+
+// A part of the model, as costs call it, by the strategy that runs it: "rest", which is in no
+// layer, and "move" have none.
+struct CostedPart {
+  std::string part;
+  std::string strategy;
+
+  friend auto operator<=>(const CostedPart&, const CostedPart&) = default;
+};
 
 // Deterministic in what it is told.
 //
@@ -49,28 +62,29 @@ class Correction {
   static constexpr std::size_t kRemembered = 9;
   static constexpr double kMost = 8;  // no factor is above it, or below its inverse
 
-  // `predicted`: without any factor.  Values that are not above 0 are passed over.
-  void observe(
-      const std::string& strategy,
-      int ranks,
-      std::int64_t longest,
-      double predicted,
-      double measured);
-  // What planners choose by; or, where nothing is `hoped`, what is expected: without the doubt of
-  // what was not tried.
-  [[nodiscard]] double factor(
-      const std::string& strategy, int ranks, std::int64_t longest, bool hoped = true) const;
-  // Of what is no strategy's: exp(machine + common).
-  [[nodiscard]] double common_factor() const;
-
   // What is told apart.
   struct Key {
-    std::string strategy = {};
+    CostedPart what = {};
     int ranks = 1;        // of the group
     int log2_length = 0;  // log2_bucket()
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };
+  // Seconds, `predicted` without any factor.
+  struct Observed {
+    Key of;
+    double predicted = 0;
+    double measured = 0;
+  };
+  // The parts of one micro-batch.  Those whose seconds are not above 0 are passed over.
+  void observe(const std::vector<Observed>& parts);
+  // What planners choose by; or, where nothing is `hoped`, what is expected: without the doubt of
+  // what was not tried.
+  [[nodiscard]] double factor(
+      const CostedPart& what, int ranks, std::int64_t longest, bool hoped = true) const;
+  // Of what is no part's: exp(machine + common).
+  [[nodiscard]] double common_factor() const;
+
   // All that it knows, to go on from: exp(r) of the last ones, and exp(machine).
   using Ratios = std::map<Key, std::deque<double>>;
   [[nodiscard]] const Ratios& ratios() const { return ratios_; }
@@ -87,7 +101,7 @@ class Correction {
   std::optional<double> machine_changed();
 
  private:
-  using Cell = std::pair<std::string, int>;  // strategy, ranks
+  using Cell = std::pair<CostedPart, int>;  // ranks
   // Logarithms, as the formula names them.
   struct Factors {
     double machine = 0;
@@ -104,9 +118,10 @@ class Correction {
   Factors published_;  // those that are looked up: small changes are not worth planning anew
   std::int64_t version_ = 0;
   std::map<Key, double> began_;  // exp(first)
-  std::deque<double> lately_;    // measured over predicted, over those
-  double told_ = 1;              // the machine, when machine_changed() last told of it
-  std::deque<double> untold_;    // of lately_, what came since then
+  std::deque<double>
+      lately_;       // of a micro-batch, the median of measured over predicted, over those
+  double told_ = 1;  // the machine, when machine_changed() last told of it
+  std::deque<double> untold_;  // of lately_, what came since then
 };
 
 }  // namespace paradyse

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -21,15 +20,13 @@ constexpr std::size_t kPlansKept = 1024;
 // Of the slowest group's predicted seconds: a faster group waits for it.
 constexpr double kSetsTheTime = 0.8;
 
-// What groups that set the time of a micro-batch have in common.
-using Observed = Correction::Key;
-
-// Seconds of their ranks.
-struct Mean {
-  double sum = 0;
-  double ranks = 0;
-  std::int64_t longest = 0;
-};
+// The rank whose seconds are less than those of all others of the group.
+int first_to_go_on(const PlanGroup& group, const std::vector<std::vector<double>>& seconds) {
+  return *std::ranges::min_element(group.ranks, {}, [&](int rank) {
+    const std::vector<double>& parts = seconds.at(idx(rank));
+    return std::accumulate(parts.begin(), parts.end(), 0.0);
+  });
+}
 
 }  // namespace
 
@@ -107,8 +104,9 @@ std::vector<double> BatchPlanner::work_of_ranks(const Plan& plan) {
   return planning().prediction().work_of_ranks(plan);
 }
 
-std::optional<std::string> BatchPlanner::observe(const Plan& plan, const RankSeconds& seconds) {
+std::optional<std::string> BatchPlanner::observe(const Plan& plan, const PartSeconds& seconds) {
   Correction& correction = planning().correction();
+  PlanPrediction& prediction = planning().prediction();
   for (std::size_t m = 0; m < plan.micro_batches.size() && m < seconds.size(); ++m) {
     const PlanMicroBatch& micro = plan.micro_batches[m];
     double slowest = 0;
@@ -118,9 +116,11 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const RankSec
     if (!(slowest > 0)) {
       continue;
     }
-    // The ratio is that of each strategy in the groups that set the micro-batch's time; one
-    // observation of each, however many groups there are.
-    std::map<Observed, Mean> measured;
+    // Groups that set the micro-batch's time tell of their parts; one observation of each, however
+    // many groups there are.  Seconds are predicted without the factors of now: those that the plan
+    // was made with are no help.
+    const double crowded = prediction.uncorrected_crowding(plan, micro);
+    std::map<Correction::Key, Correction::Observed> parts;
     for (const PlanGroup& group : micro.groups) {
       if (group.predicted.seconds.value_or(0) < kSetsTheTime * slowest) {
         continue;
@@ -129,33 +129,29 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const RankSec
       for (const std::int64_t d : group.documents) {
         longest = std::max(longest, plan.lengths[idx(d)]);
       }
-      const auto size = static_cast<int>(group.ranks.size());
-      std::set<std::string> strategies;
-      for (const LayerRun& run : plan.programs.at(group.program)) {
-        strategies.insert(learned_part(task().model, run.choice).strategy);
-      }
-      for (const std::string& strategy : strategies) {
-        Observed which{.strategy = strategy, .ranks = size, .log2_length = log2_bucket(longest)};
-        Mean& mean = measured[which];
-        mean.longest = std::max(mean.longest, longest);
-        std::vector<double> of_ranks;
-        of_ranks.reserve(group.ranks.size());
-        for (const int rank : group.ranks) {
-          of_ranks.push_back(seconds[m].at(idx(rank)));
+      const std::vector<CostedPart> costed = costed_parts(plan.programs.at(group.program));
+      const std::vector<double> predicted = prediction.uncorrected_parts(plan, group);
+      // where weights are whole the others waited for the last of them to come
+      const std::vector<int> ranks =
+          whole_weights(plan) ? std::vector<int>{first_to_go_on(group, seconds[m])} : group.ranks;
+      for (std::size_t p = 0; p < costed.size(); ++p) {
+        const Correction::Key key{
+            .what = costed[p],
+            .ranks = static_cast<int>(group.ranks.size()),
+            .log2_length = log2_bucket(longest)};
+        Correction::Observed& its = parts.try_emplace(key, Correction::Observed{key}).first->second;
+        for (const int rank : ranks) {
+          its.predicted += crowded * predicted[p];
+          its.measured += seconds[m].at(idx(rank)).at(p);
         }
-        if (whole_weights(plan)) {  // the others waited for the last of them to come
-          std::ranges::fill(of_ranks, std::ranges::min(of_ranks));
-        }
-        mean.sum += std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
-        mean.ranks += static_cast<double>(of_ranks.size());
       }
     }
-    // Made with other factors than those of now: what it predicted is no help.
-    const double predicted = planning().prediction().uncorrected_seconds(plan, micro);
-    for (const auto& [which, mean] : measured) {
-      correction.observe(
-          which.strategy, which.ranks, mean.longest, predicted, mean.sum / mean.ranks);
+    std::vector<Correction::Observed> all;
+    all.reserve(parts.size());
+    for (const auto& [key, part] : parts) {
+      all.push_back(part);
     }
+    correction.observe(all);
   }
   const std::optional<double> changed = correction.machine_changed();
   if (!changed) {

@@ -47,18 +47,22 @@ class WholeCosts {
         effort_(effort),
         layers_(documents.task().model.layers) {
     LayerCosts& costs = documents.costs().of(1);
-    const double layer_once = costs.predicted_layer_once(layer).busy;
-    const double rest_once =
-        documents.correction().common_factor() * costs.predicted_rest_once().busy;
+    const std::vector<PartCost> parts_once = costs.predicted_parts_once(layer);
+    const PartCost rest_once = costs.predicted_rest_once();
     std::map<std::int64_t, Known> found;  // [length]
     for (const std::int64_t n : lengths) {
       const auto [known, fresh] = found.try_emplace(n);
       if (fresh) {
-        known->second = {
-            .layer = std::max(0.0, costs.predicted_layer(layer, n).busy - layer_once),
-            .rest = std::max(0.0, costs.rest(n).busy - rest_once),
-            .factor = documents.correction().factor(
-                learned_part(documents.task().model, layer).strategy, 1, n)};
+        Known& one = known->second;
+        const std::vector<PartCost> parts = costs.predicted_parts(layer, n);
+        const std::vector<double> factors = costs.factors(layer, n);
+        for (std::size_t p = 0; p < parts.size(); ++p) {
+          const double busy = std::max(0.0, parts[p].busy - parts_once[p].busy);
+          one.busy.push_back(static_cast<double>(layers_) * busy);
+          one.factors.push_back(factors[p]);
+        }
+        one.busy.push_back(std::max(0.0, costs.predicted_rest(n).busy - rest_once.busy));
+        one.factors.push_back(costs.rest_factor(n));
       }
       known_.push_back(known->second);
     }
@@ -73,8 +77,8 @@ class WholeCosts {
 
   // Seconds of document `d` of the batch, beside once(), on a rank whose longest is `longest`.
   [[nodiscard]] double busy(std::int64_t d, std::int64_t longest) const {
-    const Known& known = known_[idx(d)];
-    return static_cast<double>(layers_) * (known.layer * known_[idx(longest)].factor) + known.rest;
+    const std::vector<double>& busy = known_[idx(d)].busy;
+    return std::inner_product(busy.begin(), busy.end(), known_[idx(longest)].factors.begin(), 0.0);
   }
   // Of every rank, with or without documents: it gathers weights.
   [[nodiscard]] double once() const { return once_; }
@@ -96,10 +100,10 @@ class WholeCosts {
   }
 
  private:
+  // [part of a layer], then the rest
   struct Known {
-    double layer = 0;  // busy seconds of one beside once(), as the time model says
-    double rest = 0;   // corrected, beside once()
-    double factor = 1;
+    std::vector<double> busy = {};     // seconds of all layers beside once(), by the time model
+    std::vector<double> factors = {};  // where it is the longest of its rank
   };
 
   [[nodiscard]] bool estimated_to_fit(std::int64_t tokens) const {

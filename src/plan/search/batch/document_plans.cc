@@ -243,7 +243,7 @@ DocumentPlans::Estimate DocumentPlans::estimate(
     const LayerChoice& layer, std::int64_t length, int ranks, std::int64_t longest) {
   LayerCosts& costs = this->costs().of(ranks);
   const PartCost one = costs.layer(layer, length, longest);
-  const PartCost rest = costs.rest(length);
+  const PartCost rest = costs.rest(length, longest);
   const std::int64_t layers = task().model.layers;
   const auto L = static_cast<double>(layers);
   Estimate e{
@@ -258,37 +258,33 @@ DocumentPlans::Estimate DocumentPlans::estimate(
 
 DocumentPlans::Estimate DocumentPlans::once(const LayerChoice& layer, int ranks) {
   LayerCosts& costs = this->costs().of(ranks);
-  const PartCost one = costs.predicted_layer_once(layer);
-  const PartCost rest = costs.predicted_rest_once();
-  const auto L = static_cast<double>(task().model.layers) *
-                 correction().factor(learned_part(task().model, layer).strategy, ranks, 1);
-  const double common = correction().common_factor();
-  return {.wall = L * one.wall + common * rest.wall, .busy = L * one.busy + common * rest.busy};
+  const std::vector<PartCost> parts = costs.predicted_parts_once(layer);
+  const std::vector<double> factors = costs.factors(layer, 1);
+  const PartCost rest = costs.predicted_rest_once() * costs.rest_factor(1);
+  Estimate sum{.wall = rest.wall, .busy = rest.busy};
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const double times = static_cast<double>(task().model.layers) * factors[p];
+    sum.wall += times * parts[p].wall;
+    sum.busy += times * parts[p].busy;
+  }
+  return sum;
 }
 
 std::vector<std::vector<double>> DocumentPlans::walls(
     const std::vector<Room>& layers, const std::vector<std::int64_t>& lengths, int ranks) {
   LayerCosts& costs = this->costs().of(ranks);
   const std::vector<LayerCosts::Place> places = LayerCosts::places(lengths);
-  const std::vector<double> rest = costs.predicted_rest_walls(places);
+  const std::vector<double> rest = costs.rest_walls(places);
   const auto count = static_cast<double>(task().model.layers);
-  const double common = correction().common_factor();
   std::vector<const LayerChoice*> choices;
   choices.reserve(layers.size());
   for (const Room& one : layers) {
     choices.push_back(&one.layer);
   }
-  std::vector<std::vector<double>> all = costs.predicted_walls(choices, places);
-  for (std::size_t l = 0; l < layers.size(); ++l) {
-    std::vector<double>& walls = all[l];
-    const std::string& strategy = learned_part(task().model, layers[l].layer).strategy;
-    std::map<int, double> factors;  // by log2_bucket(): what the correction tells apart
+  std::vector<std::vector<double>> all = costs.walls(choices, places);
+  for (std::vector<double>& walls : all) {
     for (std::size_t d = 0; d < walls.size(); ++d) {
-      const auto [factor, fresh] = factors.try_emplace(log2_bucket(lengths[d]));
-      if (fresh) {
-        factor->second = correction().factor(strategy, ranks, lengths[d]);
-      }
-      walls[d] = count * factor->second * walls[d] + common * rest[d];
+      walls[d] = count * walls[d] + rest[d];
     }
   }
   return all;

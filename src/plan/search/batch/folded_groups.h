@@ -14,15 +14,12 @@
 namespace paradyse {
 
 struct FoldedGroup {
-  // Seconds of parts that are alike, by the time model alone.
-  struct Parts {
-    std::int64_t layer = -1;  // of the first, whose strategy says how they are corrected; -1: none
-    double seconds = 0;
-  };
-  int domain = 1;                    // ranks that weights are gathered from
-  std::vector<Footprint> held = {};  // [seat] beside what is there all the time
-  std::vector<Parts> parts = {};     // none where seconds do not go by the work
-  double copying = 0;                // seconds, to the host and back
+  int domain = 1;                       // ranks that weights are gathered from
+  std::vector<Footprint> held = {};     // [seat] beside what is there all the time
+  std::vector<CostedPart> costed = {};  // of its program
+  // [costed] Seconds by the time model alone; none where they do not go by the work.
+  std::vector<double> parts = {};
+  double copying = 0;  // seconds, to the host and back
 };
 
 class FoldedGroups {

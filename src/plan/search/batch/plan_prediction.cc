@@ -1,6 +1,7 @@
 #include "src/plan/search/batch/plan_prediction.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "paradyse/plan/index.h"
@@ -45,14 +46,6 @@ double times_as_long(const std::vector<double>& slowness, bool by_shares) {
     speeds += 1 / times;
   }
   return static_cast<double>(slowness.size()) / speeds;
-}
-
-const LayerChoice& choice_of(const LayerRuns& program, std::int64_t layer) {
-  auto run = program.begin();
-  for (; layer >= run->layers; ++run) {
-    layer -= run->layers;
-  }
-  return run->choice;
 }
 
 }  // namespace
@@ -116,22 +109,22 @@ FoldedGroup PlanPrediction::fold(
   Parts& known = parts_of(group, seats);
   const Timeline parts = group.tiles == model_.tiles() ? timeline(group, model_, known.built)
                                                        : timeline(group, model_);
-  FoldedGroup folded{.domain = parts.front().program().domain};
+  FoldedGroup folded{
+      .domain = parts.front().program().domain, .costed = costed_parts(group.layers)};
   for (const Seat& seat : seats) {
     folded.held.push_back(footprint(parts, seat, task_.precision, 0));
   }
   if (const TimeModel& by = seconds_from(folded.domain); by.by_work()) {
+    folded.parts.resize(folded.costed.size());
     for (const auto& [body, alike] : bodies(parts)) {
       const ScheduledPart& part = parts[alike.front()];
-      const bool of_layer = part.weights >= 0 && part.layer >= 0;  // a move is in no model
       const auto [seconds, fresh] = known.seconds.try_emplace({body, slowness});
       if (fresh) {
         seconds->second = {
             part.body, seconds_together(task_, by, {&part, 1}, seats, slowness).total()};
       }
-      folded.parts.push_back(
-          {.layer = of_layer ? part.layer : -1,
-           .seconds = static_cast<double>(alike.size()) * seconds->second.seconds});
+      folded.parts[place_among(folded.costed, costed_part(part))] +=
+          static_cast<double>(alike.size()) * seconds->second.seconds;
     }
     folded.copying = copying_seconds(parts, seats, task_.precision, task_.machine);
   }
@@ -278,21 +271,69 @@ double PlanPrediction::seconds_by_work(const std::vector<SentOnce>& sent) const 
   return whole_seconds_->seconds(question).total();
 }
 
-double PlanPrediction::uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro) {
-  const Correction none;
+double PlanPrediction::uncorrected_crowding(const Plan& plan, const PlanMicroBatch& micro) {
   std::vector<GroupSeconds> groups;
   groups.reserve(micro.groups.size());
+  double slowest = 0;
   for (const PlanGroup& group : micro.groups) {
+    const std::vector<double> parts = uncorrected_parts(plan, group);
     groups.push_back(
         {.ranks = static_cast<int>(group.ranks.size()),
-         .seconds = group_seconds(
-             group_task(plan, group, task_.training),
-             seats_of(plan, group, task_.on_a_node()),
-             slowness_of(group),
-             none,
-             /*hoped=*/false)});
+         .seconds = std::accumulate(parts.begin(), parts.end(), 0.0)});
+    slowest = std::max(slowest, groups.back().seconds);
   }
-  return wall_seconds(groups);
+  return slowest > 0 ? wall_seconds(groups) / slowest : 1;
+}
+
+std::vector<double> PlanPrediction::uncorrected_parts(const Plan& plan, const PlanGroup& group) {
+  const GroupTask task = group_task(plan, group, task_.training);
+  const Slowness slowness = slowness_of(group);
+  return seconds_from(task.weight_domain).by_work()
+             ? folded_.of(task, seats_of(plan, group, task_.on_a_node()), slowness).parts
+             : measured_parts(task, slowness);
+}
+
+// Weights are gathered once, as for one token, with documents or without; the rest is each's.
+std::vector<double> PlanPrediction::measured_parts(
+    const GroupTask& group, const Slowness& slowness) {
+  LayerCosts& costs = costs_.of(group.ranks, group.weight_domain);
+  const std::vector<CostedPart> costed = costed_parts(group.layers);
+  const double times = times_as_long(slowness, !group.shares.empty());
+  std::vector<double> sums(costed.size());
+  // `parts_of`: [of these parts] what they cost at a length
+  const auto add = [&](const std::vector<CostedPart>& parts, double layers, const auto& parts_of) {
+    const auto seconds = [&](std::int64_t n) {
+      std::vector<double> all;
+      for (const PartCost& cost : parts_of(n)) {
+        all.push_back(group.ranks < task_.ranks ? cost.busy : cost.wall);
+      }
+      return all;
+    };
+    const std::vector<double> once = seconds(1);
+    std::vector<double> sum = once;
+    for (const std::int64_t n : group.lengths) {
+      const std::vector<double> all = seconds(n);
+      for (std::size_t p = 0; p < all.size(); ++p) {
+        sum[p] += std::max(0.0, all[p] - once[p]);
+      }
+    }
+    for (std::size_t p = 0; p < sum.size(); ++p) {
+      sums[place_among(costed, parts[p])] += times * layers * sum[p];
+    }
+  };
+  for (const LayerRun& run : group.layers) {
+    std::vector<CostedPart> parts;
+    std::ranges::transform(run.choice, std::back_inserter(parts), [](const PartChoice& part) {
+      return costed_part(part);
+    });
+    add(parts, static_cast<double>(run.layers), [&](std::int64_t n) {
+      return costs.predicted_parts(run.choice, n);
+    });
+  }
+  add({{.part = kRest, .strategy = {}}}, 1, [&](std::int64_t n) {
+    return std::vector<PartCost>{costs.predicted_rest(n)};
+  });
+  return sums;
 }
 
 // Of a group that is alone on the machine; of one rank beside others: on a core of its own.
@@ -302,41 +343,21 @@ double PlanPrediction::group_seconds(
     const Slowness& slowness,
     const Correction& correction,
     bool hoped) {
-  const auto ranks = static_cast<int>(seats.size());
   const std::int64_t longest = longest_of(group.lengths);
-  const auto factor_of = [&](const LayerChoice& layer) {
-    return correction.factor(learned_part(model_, layer).strategy, ranks, longest, hoped);
-  };
-  if (!seconds_from(group.weight_domain).by_work()) {
-    // Weights are gathered once, as for one token, with documents or without; the rest is each's.
-    LayerCosts& costs = costs_.of(ranks, group.weight_domain);
-    const auto of_all = [&](const auto& cost_of) {
-      const auto seconds = [&](std::int64_t n) {
-        const PartCost cost = cost_of(n);
-        return ranks < task_.ranks ? cost.busy : cost.wall;
-      };
-      const double once = seconds(1);
-      return std::accumulate(
-          group.lengths.begin(), group.lengths.end(), once, [&](double sum, std::int64_t n) {
-            return sum + std::max(0.0, seconds(n) - once);
-          });
-    };
-    double sum = correction.common_factor() *
-                 of_all([&](std::int64_t n) { return costs.predicted_rest(n); });
-    for (const LayerRun& run : group.layers) {
-      sum += static_cast<double>(run.layers) * factor_of(run.choice) *
-             of_all([&](std::int64_t n) { return costs.predicted_layer(run.choice, n); });
+  const auto corrected = [&](const std::vector<CostedPart>& costed,
+                             const std::vector<double>& parts) {
+    double sum = 0;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      sum +=
+          parts[p] == 0 ? 0 : parts[p] * correction.factor(costed[p], group.ranks, longest, hoped);
     }
-    return sum * times_as_long(slowness, !group.shares.empty());
+    return sum;
+  };
+  if (seconds_from(group.weight_domain).by_work()) {
+    const FoldedGroup& folded = folded_.of(group, seats, slowness);
+    return corrected(folded.costed, folded.parts) + correction.common_factor() * folded.copying;
   }
-  const FoldedGroup& folded = folded_.of(group, seats, slowness);
-  double sum = correction.common_factor() * folded.copying;
-  for (const FoldedGroup::Parts& parts : folded.parts) {
-    const double factor = parts.layer < 0 ? correction.common_factor()
-                                          : factor_of(choice_of(group.layers, parts.layer));
-    sum += factor * parts.seconds;
-  }
-  return sum;
+  return corrected(costed_parts(group.layers), measured_parts(group, slowness));
 }
 
 std::vector<double> PlanPrediction::work_of_ranks(const Plan& plan) {

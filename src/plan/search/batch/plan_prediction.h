@@ -43,8 +43,11 @@ class PlanPrediction {
   // About what a predicted plan that leaves weights whole would take, if it exchanged them with
   // each micro-batch: all ranks then meet in each.
   [[nodiscard]] double seconds_each_time(const Plan& plan) const;
-  // Of a micro-batch, by the time model alone: what measurements are held against.
-  [[nodiscard]] double uncorrected_seconds(const Plan& plan, const PlanMicroBatch& micro);
+  // By the time model alone, what measurements are held against: [costed_parts() of its program]
+  // seconds of a group of a plan; and how many times as long its micro-batch takes where its groups
+  // share cores.
+  [[nodiscard]] std::vector<double> uncorrected_parts(const Plan& plan, const PlanGroup& group);
+  [[nodiscard]] double uncorrected_crowding(const Plan& plan, const PlanMicroBatch& micro);
 
   // [world rank] Seconds that it computes for a plan by the closed form, alone on a core.
   [[nodiscard]] std::vector<double> work_of_ranks(const Plan& plan);
@@ -84,6 +87,8 @@ class PlanPrediction {
       const Slowness& slowness,
       const Correction& correction,
       bool hoped);
+  // [costed_parts()] Where seconds do not go by the work.
+  std::vector<double> measured_parts(const GroupTask& group, const Slowness& slowness);
   FoldedGroup fold(
       const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness);
   // Of groups that differ in layers alone.

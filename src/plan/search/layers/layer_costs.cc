@@ -84,16 +84,13 @@ LayerCosts::LayerCosts(
     }
   }
   std::vector<std::vector<Candidate>> all;
-  LayerChoice layer;
   for (const std::shared_ptr<const Part>& part : stacks.front().parts) {
     all.push_back(candidates(part));
     if (all.back().empty()) {
       return;
     }
     parts_.push_back(part->name);
-    layer.push_back(all.back().front().choice);
   }
-  learned_ = learned_part(model_, layer).part;
   for (const std::vector<Candidate>& part : all) {
     for (const Candidate& one : part) {
       for (PartChoice& way : with_savings(one.choice, savings_)) {
@@ -219,7 +216,7 @@ LayerCosts::Place LayerCosts::place_of(std::int64_t length) {
   while (i > 0 && rung(i - 1) == rung(i)) {  // short ones are rungs several times
     --i;
   }
-  Place place{.low = i, .high = i};
+  Place place{.length = length, .low = i, .high = i};
   const std::int64_t low = rung(i);
   if (low < length) {
     while (rung(place.high) <= low) {
@@ -240,18 +237,25 @@ std::vector<LayerCosts::Place> LayerCosts::places(const std::vector<std::int64_t
   return places;
 }
 
-void LayerCosts::add_walls(
-    std::size_t way, bool again, const std::vector<Place>& places, std::vector<double>& walls) {
+std::vector<double> LayerCosts::walls_of(
+    std::size_t way, bool again, const std::vector<Place>& places) {
   const auto wall = [&](const PartCost& cost) { return cost.wall + (again ? cost.forward : 0); };
-  for (std::size_t d = 0; d < places.size(); ++d) {
-    const Place& place = places[d];
+  std::map<int, double> factors;  // by log2_bucket(): what corrections tell apart
+  std::vector<double> walls;
+  walls.reserve(places.size());
+  for (const Place& place : places) {
+    const auto [known, fresh] = factors.try_emplace(log2_bucket(place.length));
+    if (fresh) {
+      known->second = factor(way, place.length);
+    }
     const double a = wall(at(way, place.low));
-    walls[d] += a + place.share * (wall(at(way, place.high)) - a);
+    walls.push_back(known->second * (a + place.share * (wall(at(way, place.high)) - a)));
   }
+  return walls;
 }
 
 // Layers share ways: those of each are read off once.
-std::vector<std::vector<double>> LayerCosts::predicted_walls(
+std::vector<std::vector<double>> LayerCosts::walls(
     std::span<const LayerChoice* const> layers, const std::vector<Place>& places) {
   std::map<std::pair<std::size_t, bool>, std::vector<double>> known;
   std::vector<std::vector<double>> all;
@@ -262,8 +266,7 @@ std::vector<std::vector<double>> LayerCosts::predicted_walls(
     for (const std::size_t way : ways_of(*layer)) {
       const auto [its, fresh] = known.try_emplace({way, again});
       if (fresh) {
-        its->second.resize(places.size());
-        add_walls(way, again, places, its->second);
+        its->second = walls_of(way, again, places);
       }
       std::ranges::transform(walls, its->second, walls.begin(), std::plus<>());
     }
@@ -271,10 +274,8 @@ std::vector<std::vector<double>> LayerCosts::predicted_walls(
   return all;
 }
 
-std::vector<double> LayerCosts::predicted_rest_walls(const std::vector<Place>& places) {
-  std::vector<double> walls(places.size());
-  add_walls(ways_.size(), /*again=*/false, places, walls);
-  return walls;
+std::vector<double> LayerCosts::rest_walls(const std::vector<Place>& places) {
+  return walls_of(ways_.size(), /*again=*/false, places);
 }
 
 PartCost LayerCosts::read_off(std::size_t way, std::int64_t length) {
@@ -309,13 +310,9 @@ LayerWays LayerCosts::ways(std::int64_t length, AmongWays among, std::int64_t lo
   for (std::size_t w = 0; w < ways_.size(); ++w) {
     if (among.tried || !tried_[w]) {
       const auto part = std::ranges::find(parts_, ways_[w].part);
-      const bool learned = ways_[w].part == learned_;
       choices[idx(part - parts_.begin())].push_back(
           {.choice = &ways_[w],
-           .cost = read_off(w, length),
-           .factor = learned ? correction_.factor(
-                                   ways_[w].strategy, ranks_, longest > 0 ? longest : length)
-                             : 1});
+           .cost = read_off(w, length) * factor(w, longest > 0 ? longest : length)});
     }
   }
   return layer_ways(
@@ -342,33 +339,62 @@ const std::vector<std::size_t>& LayerCosts::ways_of(const LayerChoice& choice) {
   return last_->ways;
 }
 
-PartCost LayerCosts::predicted_layer(const LayerChoice& choice, std::int64_t length) {
+double LayerCosts::factor(std::size_t way, std::int64_t longest) const {
+  return way == ways_.size() ? rest_factor(longest)
+                             : correction_.factor(costed_part(ways_[way]), ranks_, longest);
+}
+
+double LayerCosts::rest_factor(std::int64_t longest) const {
+  return correction_.factor({.part = kRest, .strategy = {}}, ranks_, longest);
+}
+
+std::vector<double> LayerCosts::factors(const LayerChoice& choice, std::int64_t longest) const {
+  std::vector<double> all;
+  all.reserve(choice.size());
+  for (const PartChoice& part : choice) {
+    all.push_back(correction_.factor(costed_part(part), ranks_, longest));
+  }
+  return all;
+}
+
+template <typename CostOf>
+std::vector<PartCost> LayerCosts::parts_by(const LayerChoice& choice, CostOf cost_of) {
+  std::vector<PartCost> parts;
+  PartCost sum;
+  for (const std::size_t way : ways_of(choice)) {
+    parts.push_back(cost_of(way));
+    sum.wall += parts.back().wall;
+    sum.forward += parts.back().forward;
+  }
+  if (made_again_whole(choice) && sum.wall > 0) {
+    for (PartCost& part : parts) {
+      part.wall += part.forward;
+      part.busy *= 1 + sum.forward / sum.wall;
+    }
+  }
+  return parts;
+}
+
+std::vector<PartCost> LayerCosts::predicted_parts(const LayerChoice& choice, std::int64_t length) {
+  return parts_by(choice, [&](std::size_t way) { return read_off(way, length); });
+}
+
+std::vector<PartCost> LayerCosts::predicted_parts_once(const LayerChoice& choice) {
+  return parts_by(choice, [&](std::size_t way) { return once(way); });
+}
+
+PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length, std::int64_t longest) {
   std::optional<PartCost> sum;
   for (const std::size_t way : ways_of(choice)) {
-    const PartCost cost = read_off(way, length);
+    const PartCost cost = read_off(way, length) * factor(way, longest > 0 ? longest : length);
     sum = sum ? *sum + cost : cost;
   }
   const PartCost layer = sum.value_or(PartCost{});
   return made_again_whole(choice) ? whole_layer_cost(layer) : layer;
 }
 
-PartCost LayerCosts::predicted_layer_once(const LayerChoice& choice) {
-  std::optional<PartCost> sum;
-  for (const std::size_t way : ways_of(choice)) {
-    sum = sum ? *sum + once(way) : once(way);
-  }
-  const PartCost layer = sum.value_or(PartCost{});
-  return made_again_whole(choice) ? whole_layer_cost(layer) : layer;
-}
-
-PartCost LayerCosts::layer(const LayerChoice& choice, std::int64_t length, std::int64_t longest) {
-  return predicted_layer(choice, length) *
-         correction_.factor(
-             learned_part(model_, choice).strategy, ranks_, longest > 0 ? longest : length);
-}
-
-PartCost LayerCosts::rest(std::int64_t length) {
-  return predicted_rest(length) * correction_.common_factor();
+PartCost LayerCosts::rest(std::int64_t length, std::int64_t longest) {
+  return predicted_rest(length) * rest_factor(longest > 0 ? longest : length);
 }
 
 }  // namespace paradyse

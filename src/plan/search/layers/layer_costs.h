@@ -41,25 +41,29 @@ class LayerCosts {
   // Whether the part has options that nobody asked for.
   [[nodiscard]] bool tries(PartChoice part) const;
 
-  // Of one choice, corrected by what was measured for its attention strategy, as for ways(); and of
-  // what is not in a layer: embedding, transform, head, rotary tables.
+  // Of one choice, corrected by what was measured of its parts, as for ways(); and of what is not
+  // in a layer: embedding, transform, head, rotary tables.
   PartCost layer(const LayerChoice& choice, std::int64_t length, std::int64_t longest = 0);
-  PartCost rest(std::int64_t length);
-  // The same by the time model alone.
-  PartCost predicted_layer(const LayerChoice& choice, std::int64_t length);
+  PartCost rest(std::int64_t length, std::int64_t longest = 0);
+  // [part of the choice] By the time model alone, and what corrects it; seconds of parts that are
+  // made again with their layer are those of both times.
+  std::vector<PartCost> predicted_parts(const LayerChoice& choice, std::int64_t length);
+  [[nodiscard]] std::vector<double> factors(const LayerChoice& choice, std::int64_t longest) const;
   PartCost predicted_rest(std::int64_t length) { return read_off(ways_.size(), length); }
+  [[nodiscard]] double rest_factor(std::int64_t longest) const;
   // Of a group whatever documents it has: what the first takes beside the second, of one token
   // each; of seconds that do not go by the work, all that the first takes.
-  PartCost predicted_layer_once(const LayerChoice& choice);
-  // Wall seconds alone, for many lengths at once, whose places on the ladder are found once.
+  std::vector<PartCost> predicted_parts_once(const LayerChoice& choice);
+  PartCost predicted_rest_once() { return once(ways_.size()); }
+  // Wall seconds alone, corrected, for many documents at once, each the longest of its group;
+  // places on the ladder are found once.
   struct Place;
   static Place place_of(std::int64_t length);
   static std::vector<Place> places(const std::vector<std::int64_t>& lengths);
   // [layer][place], of many layers at once.
-  std::vector<std::vector<double>> predicted_walls(
+  std::vector<std::vector<double>> walls(
       std::span<const LayerChoice* const> layers, const std::vector<Place>& places);
-  std::vector<double> predicted_rest_walls(const std::vector<Place>& places);
-  PartCost predicted_rest_once() { return once(ways_.size()); }
+  std::vector<double> rest_walls(const std::vector<Place>& places);
 
   // All parts recomputed alike: those that people compare.
   [[nodiscard]] const std::vector<LayerChoice>& uniform() const { return uniform_; }
@@ -70,11 +74,13 @@ class LayerCosts {
   // Of one of ways_, or, beyond them, of the rest: folded at rung `i` of the ladder, and
   // remembered; between its rungs.
   const PartCost& at(std::size_t way, std::size_t i);
-  void add_walls(
+  std::vector<double> walls_of(
       std::size_t way,
       bool again,  // made again: its forward pass counts twice
-      const std::vector<Place>& places,
-      std::vector<double>& walls);
+      const std::vector<Place>& places);
+  [[nodiscard]] double factor(std::size_t way, std::int64_t longest) const;
+  template <typename CostOf>
+  std::vector<PartCost> parts_by(const LayerChoice& choice, CostOf cost_of);
   PartCost read_off(std::size_t way, std::int64_t length);
   const PartCost& once(std::size_t way);
   [[nodiscard]] PartCost fold(std::size_t way, const std::vector<std::int64_t>& lengths) const;
@@ -99,7 +105,6 @@ class LayerCosts {
     double share = 1;  // of the layers
   };
   std::map<std::string, std::vector<PartKind>> kinds_ = {};  // by a part's name
-  std::string learned_ = {};                                 // of these, learned_part()
   std::shared_ptr<const TimeModel> seconds_;
   SavingChoices savings_;
   std::vector<PartChoice> ways_;  // to run one part
@@ -121,6 +126,7 @@ class LayerCosts {
 
 // The rungs between which a length lies: the same where it is one.
 struct LayerCosts::Place {
+  std::int64_t length = 1;
   std::size_t low = 0;
   std::size_t high = 0;
   double share = 0;  // of the way from one to the other

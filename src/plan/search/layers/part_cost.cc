@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "paradyse/plan/cost.h"
 #include "paradyse/plan/index.h"
@@ -66,20 +67,9 @@ PartCost whole_layer_cost(PartCost layer) {
   return layer;
 }
 
-std::string costed_name(const ScheduledPart& part) {
-  const std::string& name = part.program().part;
-  return name.starts_with("move ") ? "move" : part.layer < 0 ? "rest" : name;
-}
-
 bool attends(const std::string& kind) {
   return kind == "attention" || kind == kAxialAttention || kind == kCrossAttention ||
          kind == kGlobalAttention;
-}
-
-const PartChoice& learned_part(const Model& model, const LayerChoice& layer) {
-  const auto found = std::ranges::find_if(
-      layer, [&](const PartChoice& choice) { return attends(model.part(choice.part)->kind); });
-  return found == layer.end() ? layer.front() : *found;
 }
 
 std::shared_ptr<const TimeModel> seconds_of(const PlanningTask& task, int domain) {
@@ -124,16 +114,15 @@ PartSeconds seconds_together(
     Recompute level) {
   const Program& program = parts.front().program();
   const std::vector<std::int64_t>& lengths = program.documents.lengths;
+  CostedPart costed = costed_part(parts.front());
   PartQuestion question{
-      .part = costed_name(parts.front()),
+      .part = std::move(costed.part),
+      .strategy = std::move(costed.strategy),
       .recompute = level,
       .ranks = program.ranks(),
       .length = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})};
-  if (question.part == "move" && !task.model.of_samples()) {
-    question.part = "rest";  // costs of language models know no moves
-  }
-  if (question.part != "move" && question.part != "rest") {
-    question.strategy = program.strategy;
+  if (question.part == kMoves && !task.model.of_samples()) {
+    question.part = kRest;  // costs of language models know no moves
   }
   std::vector<PartWork> works;
   works.reserve(seats.size());

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/detail/costed_parts.h"
 #include "paradyse/plan/detail/planning_task.h"
 #include "paradyse/plan/detail/schedule.h"
 #include "paradyse/plan/strategy.h"
@@ -33,13 +34,8 @@ PartCost operator*(PartCost cost, double factor);
 // while its backward pass runs.
 PartCost whole_layer_cost(PartCost layer);
 
-// What costs call a part: its own name; "move", whatever is moved; "rest", what is in no layer.
-std::string costed_name(const ScheduledPart& part);
 // Whether parts of this kind attend.
 bool attends(const std::string& kind);
-// The part of a layer by whose strategy steps teach what a group takes: the first that attends, or
-// else the first.
-const PartChoice& learned_part(const Model& model, const LayerChoice& layer);
 
 // What seconds go by where weights are gathered from the ranks of `domain`: where they are whole,
 // what goes by the work if there is that, since others were measured with all that they gather.

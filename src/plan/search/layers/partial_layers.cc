@@ -17,7 +17,6 @@ constexpr std::size_t kMostKept = 300;
 // step.
 struct Partial {
   PartCost cost = {};
-  double factor = 1;
   Verb verb = {};          // of its first part, where verbs are not mixed
   bool whole = false;      // recomputed as a whole
   std::int32_t last = -1;  // of Chains
@@ -55,7 +54,6 @@ Partial alone(const PricedChoice& one, const LayerRules& rules, Chains& chains) 
   const PartChoice& choice = *one.choice;
   return {
       .cost = one.cost,
-      .factor = one.factor,
       .verb = rules.mix_verbs ? Verb{} : strategy(kind_of(choice.part), choice.strategy).verb,
       .last = chains.longer(-1, choice)};
 }
@@ -66,11 +64,10 @@ bool beats(const PartCost& a, const PartCost& b) {
          a.transient_bytes <= b.transient_bytes;
 }
 
-// Leaves out what another beats, in the order of the rest.  `comparable`: of which two it counts.
-template <typename Comparable>
-std::vector<Partial> unbeaten(const std::vector<Partial>& all, Comparable comparable) {
-  const auto loses = [&](const Partial& a, const Partial& b) {
-    return comparable(a, b) && beats(b.cost, a.cost);
+// Leaves out what another beats that may stand where it stands, in the order of the rest.
+std::vector<Partial> unbeaten(const std::vector<Partial>& all) {
+  const auto loses = [](const Partial& a, const Partial& b) {
+    return a.verb == b.verb && beats(b.cost, a.cost);
   };
   std::vector<Partial> kept;
   for (const Partial& one : all) {
@@ -82,8 +79,7 @@ std::vector<Partial> unbeaten(const std::vector<Partial>& all, Comparable compar
   return kept;
 }
 
-// Of layers that are corrected alike: always the fastest, and those that save least, alone and with
-// what a layer needs for a while.
+// Always the fastest, and those that save least, alone and with what a layer needs for a while.
 std::vector<Partial> thinned_alike(std::vector<Partial> all) {
   if (all.size() <= kMostKept) {
     return all;
@@ -107,9 +103,9 @@ std::vector<Partial> thinned(std::vector<Partial> all) {
   if (all.size() <= kMostKept) {
     return all;
   }
-  std::map<std::pair<double, Verb>, std::vector<Partial>> comparable;
+  std::map<Verb, std::vector<Partial>> comparable;
   for (const Partial& one : all) {
-    comparable[{one.factor, one.verb}].push_back(one);
+    comparable[one.verb].push_back(one);
   }
   all.clear();
   for (auto& [of, alike] : comparable) {
@@ -145,12 +141,6 @@ LayerWays named(LayerWays ways) {
 
 LayerWays layer_ways(
     const std::vector<std::vector<PricedChoice>>& choices, const LayerRules& rules) {
-  // What another beats is in no layer that counts.  The correction scales a whole layer, so beside
-  // the same rest a choice beats only those that are corrected like it, and that may stand where it
-  // stands; layers that are corrected otherwise meet when all are corrected.
-  const auto alike = [](const Partial& a, const Partial& b) {
-    return a.factor == b.factor && a.verb == b.verb;
-  };
   Chains chains;
   std::vector<Partial> layers;
   for (const std::vector<PricedChoice>& its : choices) {
@@ -159,7 +149,7 @@ LayerWays layer_ways(
     for (const PricedChoice& one : its) {
       part.push_back(alone(one, rules, chains));
     }
-    part = unbeaten(part, alike);
+    part = unbeaten(part);  // what another beats is in no layer that counts
     if (&its == &choices.front()) {
       layers = std::move(part);
       continue;
@@ -171,24 +161,22 @@ LayerWays layer_ways(
         if (before.verb == next.verb) {
           longer.push_back(
               {.cost = before.cost + next.cost,
-               .factor = before.factor * next.factor,
                .verb = before.verb,
                .last = chains.longer(before.last, chains.last_of(next))});
         }
       }
     }
-    layers = thinned(unbeaten(longer, alike));
+    layers = thinned(unbeaten(longer));
   }
   if (rules.whole) {
     add_whole(layers, rules, chains);
-    layers = thinned(unbeaten(layers, alike));
+    layers = thinned(unbeaten(layers));
   }
   for (Partial& one : layers) {
-    one.cost = one.cost * one.factor;
+    one.verb = {};  // whole layers stand for one another
   }
-  const auto otherwise = [](const Partial& a, const Partial& b) { return a.factor != b.factor; };
   LayerWays ways;
-  for (const Partial& one : unbeaten(layers, otherwise)) {
+  for (const Partial& one : unbeaten(layers)) {
     LayerChoice layer = chains.layer(one);
     ways.costs.push_back(
         {.name = {},

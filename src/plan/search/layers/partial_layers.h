@@ -11,12 +11,10 @@
 
 namespace paradyse {
 
-// A choice of one part, what it costs as predicted, and the factor by which measurements correct a
-// layer that has it.
+// A choice of one part, and what it costs.
 struct PricedChoice {
   const PartChoice* choice = nullptr;
   PartCost cost = {};
-  double factor = 1;
 };
 
 // Ways to run a layer, as plan_layers() takes them, and the layer that each stands for.
@@ -38,7 +36,7 @@ struct LayerRules {
 // step and read none.
 LayerWays named(LayerWays ways);
 
-// [part][choice] -> the layers that none beats in corrected seconds, saved and transient bytes.
+// [part][choice] -> the layers that none beats in seconds, saved and transient bytes.
 // Where there are very many on the way, some of them, from the fastest to the smallest.
 LayerWays layer_ways(
     const std::vector<std::vector<PricedChoice>>& choices, const LayerRules& rules);

@@ -1,0 +1,36 @@
+// What ranks would tell a planner of a step (BatchPlanner::observe).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/index.h"
+#include "src/plan/search/batch/plan_prediction.h"
+
+namespace paradyse::test {
+
+// If each part takes so many times as long as the time model says.
+inline BatchPlanner::PartSeconds part_seconds(
+    PlanPrediction& prediction,
+    const Plan& plan,
+    const std::function<double(const CostedPart& part)>& times) {
+  BatchPlanner::PartSeconds seconds;
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    const double crowding = prediction.uncorrected_crowding(plan, micro);
+    auto& of_ranks = seconds.emplace_back(idx(plan.ranks));
+    for (const PlanGroup& group : micro.groups) {
+      const std::vector<CostedPart> parts = costed_parts(plan.programs.at(group.program));
+      std::vector<double> its = prediction.uncorrected_parts(plan, group);
+      for (std::size_t p = 0; p < its.size(); ++p) {
+        its[p] *= crowding * times(parts[p]);
+      }
+      for (const int rank : group.ranks) {
+        of_ranks[idx(rank)] = its;
+      }
+    }
+  }
+  return seconds;
+}
+
+}  // namespace paradyse::test
