@@ -19,9 +19,9 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<Sample> staircase(int count, double noise, std::uint32_t seed) {
+std::vector<ForestSample> staircase(int count, double noise, std::uint32_t seed) {
   std::mt19937 random(seed);
-  std::vector<Sample> samples;
+  std::vector<ForestSample> samples;
   for (int i = 0; i < count; ++i) {
     const double x = std::round(std::exp(std::uniform_real_distribution<double>(5, 9)(random)));
     const double level = static_cast<double>(random() % 3);
@@ -34,21 +34,21 @@ std::vector<Sample> staircase(int count, double noise, std::uint32_t seed) {
 }
 
 // Sum of squared differences from the mean.
-double squares(const std::vector<Sample>& samples) {
+double squares(const std::vector<ForestSample>& samples) {
   double mean = 0;
   double sum = 0;
-  for (const Sample& sample : samples) {
+  for (const ForestSample& sample : samples) {
     mean += sample.value / static_cast<double>(samples.size());
   }
-  for (const Sample& sample : samples) {
+  for (const ForestSample& sample : samples) {
     sum += (sample.value - mean) * (sample.value - mean);
   }
   return sum;
 }
 
-double squares(const Forest& forest, const std::vector<Sample>& samples) {
+double squares(const Forest& forest, const std::vector<ForestSample>& samples) {
   double sum = 0;
-  for (const Sample& sample : samples) {
+  for (const ForestSample& sample : samples) {
     const double error = forest(sample.features).mean - sample.value;
     sum += error * error;
   }
@@ -59,19 +59,19 @@ double squares(const Forest& forest, const std::vector<Sample>& samples) {
 // the draw is nearly even.
 TEST(Forest, ATreeSplitsWhereErrorsFallMost) {
   for (std::uint32_t seed = 0; seed < 30; ++seed) {
-    const std::vector<Sample> eight = staircase(8, 0.2, seed);
-    std::vector<Sample> samples;
-    for (const Sample& sample : eight) {
+    const std::vector<ForestSample> eight = staircase(8, 0.2, seed);
+    std::vector<ForestSample> samples;
+    for (const ForestSample& sample : eight) {
       samples.insert(samples.end(), 400, sample);
     }
     const Forest forest = grow_forest(samples, {.trees = 1, .depth = 1, .seed = seed});
     ASSERT_EQ(forest.trees[0].nodes.size(), 3);
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t f = 0; f < 2; ++f) {
-      for (const Sample& border : eight) {
-        std::vector<Sample> below;
-        std::vector<Sample> above;
-        for (const Sample& sample : samples) {
+      for (const ForestSample& border : eight) {
+        std::vector<ForestSample> below;
+        std::vector<ForestSample> above;
+        for (const ForestSample& sample : samples) {
           (sample.features[f] <= border.features[f] ? below : above).push_back(sample);
         }
         least = std::min(least, squares(below) + squares(above));
@@ -84,10 +84,10 @@ TEST(Forest, ATreeSplitsWhereErrorsFallMost) {
 
 // A deep tree gives back each sample that it has seen; about 1 - 1/e of them.
 TEST(Forest, ADeepTreeKnowsWhatItHasSeen) {
-  const std::vector<Sample> samples = staircase(200, 0.2, 3);
+  const std::vector<ForestSample> samples = staircase(200, 0.2, 3);
   const Forest forest = grow_forest(samples, {.trees = 1, .depth = 100, .seed = 1});
   std::size_t known = 0;
-  for (const Sample& sample : samples) {
+  for (const ForestSample& sample : samples) {
     known += std::abs(forest(sample.features).mean - sample.value) < 1e-15 ? 1 : 0;
   }
   EXPECT_GT(known, 110U);
@@ -95,11 +95,11 @@ TEST(Forest, ADeepTreeKnowsWhatItHasSeen) {
 }
 
 TEST(Forest, IsNoDeeperThanTold) {
-  const std::vector<Sample> samples = staircase(300, 0.2, 4);
+  const std::vector<ForestSample> samples = staircase(300, 0.2, 4);
   for (int depth = 1; depth <= 6; ++depth) {
     for (const Tree& tree : grow_forest(samples, {.trees = 5, .depth = depth}).trees) {
       std::set<double> answers;
-      for (const Sample& sample : samples) {
+      for (const ForestSample& sample : samples) {
         answers.insert(tree(sample.features));
       }
       EXPECT_LE(answers.size(), std::size_t{1} << depth);
@@ -108,8 +108,8 @@ TEST(Forest, IsNoDeeperThanTold) {
 }
 
 TEST(Forest, ManyTreesAreBetterThanOneAndSayHowSureTheyAre) {
-  const std::vector<Sample> seen = staircase(60, 0.1, 5);
-  const std::vector<Sample> unseen = staircase(500, 0, 6);
+  const std::vector<ForestSample> seen = staircase(60, 0.1, 5);
+  const std::vector<ForestSample> unseen = staircase(500, 0, 6);
   const double one = squares(grow_forest(seen, {.trees = 1}), unseen);
   const Forest forest = grow_forest(seen, {});
   EXPECT_LT(squares(forest, unseen), one);
@@ -130,9 +130,9 @@ TEST(Forest, ManyTreesAreBetterThanOneAndSayHowSureTheyAre) {
 
 // Between neighbouring samples it is level, and beyond the last one, too.
 TEST(Forest, IsAStaircase) {
-  const std::vector<Sample> samples = staircase(12, 0.1, 7);
+  const std::vector<ForestSample> samples = staircase(12, 0.1, 7);
   std::set<double> lengths;
-  for (const Sample& sample : samples) {
+  for (const ForestSample& sample : samples) {
     lengths.insert(sample.features[0]);
   }
   const Forest forest = grow_forest(samples, {});
@@ -149,12 +149,12 @@ TEST(Forest, IsAStaircase) {
 }
 
 TEST(Forest, TheSameSeedGivesTheSameForest) {
-  const std::vector<Sample> samples = staircase(40, 0.1, 8);
+  const std::vector<ForestSample> samples = staircase(40, 0.1, 8);
   EXPECT_EQ(grow_forest(samples, {.seed = 3}), grow_forest(samples, {.seed = 3}));
   EXPECT_NE(grow_forest(samples, {.seed = 3}), grow_forest(samples, {.seed = 4}));
   // The draws are std::mt19937_64's, whose numbers the standard fixes, by our own division: so the
   // same everywhere.  The leaves of a deep tree are what was drawn.
-  const std::vector<Sample> five = {{{1}, 10}, {{2}, 20}, {{3}, 30}, {{4}, 40}, {{5}, 50}};
+  const std::vector<ForestSample> five = {{{1}, 10}, {{2}, 20}, {{3}, 30}, {{4}, 40}, {{5}, 50}};
   std::mt19937_64 random(1);
   for (const Tree& tree : grow_forest(five, {.trees = 20, .seed = 1}).trees) {
     std::set<double> drawn;
@@ -211,7 +211,7 @@ TEST(Forest, RefusesWhatIsNoTree) {
 
 TEST(Forest, NeedsSamplesTreesAndDepth) {
   EXPECT_THROW(grow_forest({}, {}), std::invalid_argument);
-  const std::vector<Sample> samples = {{{1}, 2}};
+  const std::vector<ForestSample> samples = {{{1}, 2}};
   EXPECT_THROW(grow_forest(samples, {.trees = 0}), std::invalid_argument);
   EXPECT_THROW(grow_forest(samples, {.depth = 0}), std::invalid_argument);
   EXPECT_EQ(grow_forest(samples, {})(std::vector<double>{99}).mean, 2);

@@ -477,7 +477,7 @@ TEST(Totals, OfRepeatsTakeTheMiddle) {
   EXPECT_EQ(median({5, 1, 3}), 3);
   EXPECT_EQ(median({4, 1, 3, 2}), 2.5);
   EXPECT_THAT(median({}), IsNan());
-  const PredictionError error = time_error(corpus().runs[0]);
+  const SwitchingError error = time_error(corpus().runs[0]);
   EXPECT_EQ(error.steps, 2U);
   EXPECT_DOUBLE_EQ(error.mean, 0.125);
   EXPECT_DOUBLE_EQ(error.worst, 0.5);

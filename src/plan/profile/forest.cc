@@ -33,7 +33,7 @@ struct Split {
 
 class Grower {
  public:
-  Grower(std::span<const Sample> samples, int depth) : samples_(samples), depth_(depth) {}
+  Grower(std::span<const ForestSample> samples, int depth) : samples_(samples), depth_(depth) {}
 
   // `drawn`: which samples, some several times.
   Tree operator()(std::vector<std::size_t> drawn) {
@@ -106,7 +106,7 @@ class Grower {
     return best;
   }
 
-  std::span<const Sample> samples_;
+  std::span<const ForestSample> samples_;
   int depth_;
   Tree tree_;
 };
@@ -137,7 +137,7 @@ Forest::Answer Forest::operator()(std::span<const double> features) const {
   return answer;
 }
 
-Forest grow_forest(std::span<const Sample> samples, const ForestOptions& options) {
+Forest grow_forest(std::span<const ForestSample> samples, const ForestOptions& options) {
   if (samples.empty() || options.trees < 1 || options.depth < 1) {
     throw std::invalid_argument(
         "a forest needs samples, trees and depth, and has " + std::to_string(samples.size()) +

@@ -14,7 +14,7 @@
 
 namespace paradyse {
 
-struct Sample {
+struct ForestSample {
   std::vector<double> features;
   double value = 0;
 };
@@ -55,7 +55,7 @@ struct ForestOptions {
 // A tree splits where the sum of squared errors falls most, half-way between neighbouring values,
 // until its samples are alike or it is `depth` deep.  The same samples and seed give the same
 // forest on every machine.  Throws std::invalid_argument without samples, trees or depth.
-Forest grow_forest(std::span<const Sample> samples, const ForestOptions& options);
+Forest grow_forest(std::span<const ForestSample> samples, const ForestOptions& options);
 
 // Four lists a tree: feature, threshold, below, value.
 nlohmann::ordered_json json_of(const Forest& forest);

@@ -37,7 +37,7 @@ HybridFit fit_one(const std::vector<const PartProbe*>& probes, Use use, const Fi
   }
   for (std::size_t i = 0; i < kPartPhases; ++i) {
     if (use != Use::polynomial) {
-      std::vector<Sample> samples;
+      std::vector<ForestSample> samples;
       samples.reserve(probes.size());
       for (const PartProbe* probe : probes) {
         samples.push_back(

@@ -157,7 +157,7 @@ Json choices_in(const SwitchingRun& run, const StepNumbers& steps) {
 
 Json json_of(const Spread& spread) { return {spread.median, spread.least, spread.most}; }
 
-Json json_of(const PredictionError& error) {
+Json json_of(const SwitchingError& error) {
   return {{"absolute", error.absolute}, {"mean", error.mean}, {"worst", error.worst}};
 }
 

@@ -24,8 +24,8 @@ double half(const SwitchingStep& step, std::size_t first) {
   return median(std::move(seconds));
 }
 
-PredictionError error_of(const std::vector<Prediction>& predictions) {
-  PredictionError error{.steps = predictions.size()};
+SwitchingError error_of(const std::vector<Prediction>& predictions) {
+  SwitchingError error{.steps = predictions.size()};
   for (const Prediction& one : predictions) {
     const double off = one.predicted / one.measured - 1;
     error.absolute += std::abs(off);
@@ -128,7 +128,7 @@ Spread total(const SwitchingRun& run, const StepNumbers& steps) {
   return {.median = median(all), .least = *least, .most = *most};
 }
 
-PredictionError time_error(const SwitchingRun& run) {
+SwitchingError time_error(const SwitchingRun& run) {
   std::vector<Prediction> predictions;
   for (const SwitchingStep& step : run.steps) {
     if (step.fits && step.predicted_seconds > 0) {
@@ -139,7 +139,7 @@ PredictionError time_error(const SwitchingRun& run) {
   return error_of(predictions);
 }
 
-PredictionError memory_error(const SwitchingRun& run) {
+SwitchingError memory_error(const SwitchingRun& run) {
   std::vector<Prediction> predictions;
   for (const SwitchingStep& step : run.steps) {
     if (step.fits && step.predicted_peak_bytes > 0 && step.peak_bytes > 0) {

@@ -43,14 +43,14 @@ Spread total(const SwitchingRun& run, const StepNumbers& steps);
 
 // How far predictions were off over the steps that fit and are predicted: of predicted / measured
 // - 1 the mean of the absolute values, the mean, and the one that is farthest from 0.
-struct PredictionError {
+struct SwitchingError {
   std::size_t steps = 0;  // predicted; else all NaN
   double absolute = 0;
   double mean = 0;
   double worst = 0;
 };
-PredictionError time_error(const SwitchingRun& run);
-PredictionError memory_error(const SwitchingRun& run);
+SwitchingError time_error(const SwitchingRun& run);
+SwitchingError memory_error(const SwitchingRun& run);
 
 // The run of this name, or nullptr.
 const SwitchingRun* run_named(const SwitchingCorpus& corpus, const std::string& name);

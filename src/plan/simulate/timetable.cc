@@ -133,7 +133,7 @@ void Timetable::run(std::size_t micro_batch, const std::vector<GroupRun>& groups
 }
 
 const OpCost& Timetable::cost(const GroupRun& group, std::size_t at) {
-  GroupCosts& costs = costs_[idx(&group - groups_)];
+  CostsOfOps& costs = costs_[idx(&group - groups_)];
   const OpCost*& known = costs.of_instruction[at];
   if (known != nullptr) {
     return *known;

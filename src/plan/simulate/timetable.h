@@ -90,7 +90,7 @@ class Timetable {
   };
 
   // Layers that run alike share their ops' costs.
-  struct GroupCosts {
+  struct CostsOfOps {
     std::map<
         std::pair<const ScheduledPart::Body*, std::pair<int, bool>>,
         std::unique_ptr<const OpCost>>
@@ -132,7 +132,7 @@ class Timetable {
   std::vector<Clock> clocks_;
   std::vector<int> ready_;            // ranks that can go on
   const GroupRun* groups_ = nullptr;  // of the micro-batch
-  std::vector<GroupCosts> costs_;     // [group]
+  std::vector<CostsOfOps> costs_;     // [group]
   ExchangeCosts& exchange_costs_;
   std::vector<std::unique_ptr<JointOp>> over_domain_;
   std::map<std::pair<const GroupRun*, std::pair<std::size_t, int>>, JointOp> of_groups_;
