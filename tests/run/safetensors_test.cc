@@ -465,7 +465,7 @@ TEST_F(Safetensors, RefusesAWrongIndex) {
   refused(R"({"weight_map":["m.safetensors"]})", "weight_map");
   refused(R"({"weight_map":{"a":5}})", "\"a\"", "is in 5");
   refused(R"({"weight_map":{"a":"m.safetensors","a":"n.safetensors"}})", "\"a\" twice");
-  refused(R"({"weight_map":{"a":"none.safetensors"}})", "none.safetensors", "cannot be opened");
+  refused(R"({"weight_map":{"a":"none.safetensors"}})", "none.safetensors", "cannot be read");
   refused(
       R"({"weight_map":{"a":"m.safetensors","b":"m.safetensors"}})",
       "promises tensor \"b\"",

@@ -16,8 +16,6 @@
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "paradyse/plan/index.h"
@@ -25,6 +23,7 @@
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/tokens/mapped_file.h"
 #include "src/run/weights/foreign_tensors.h"
 
 namespace paradyse {
@@ -129,52 +128,6 @@ json parsed(const char* begin, const char* end, const fs::path& path, const std:
             "; the file is damaged: fetch it again");
   }
 }
-
-// A file as read-only memory.
-class MappedFile {
- public:
-  explicit MappedFile(fs::path path) : path_(std::move(path)) {
-    // O_NONBLOCK: a pipe in its place must not make the program wait.
-    const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) {
-      refuse_errno(path_, "cannot be opened");
-    }
-    struct stat status{};
-    const bool known = ::fstat(file, &status) == 0;
-    if (known && S_ISREG(status.st_mode) && status.st_size > 0) {
-      size_ = idx(status.st_size);
-      data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
-    }
-    const int error = errno;
-    ::close(file);  // the mapping stays
-    if (data_ == MAP_FAILED) {
-      errno = error;
-      refuse_errno(path_, "cannot be mapped into memory");
-    }
-    if (!known || !S_ISREG(status.st_mode)) {
-      refuse(path_, "is not a regular file");
-    }
-  }
-  ~MappedFile() {
-    if (data_ != nullptr && data_ != MAP_FAILED) {
-      ::munmap(data_, size_);
-    }
-  }
-  MappedFile(MappedFile&& other) noexcept
-      : path_(std::move(other.path_)),
-        data_(std::exchange(other.data_, nullptr)),
-        size_(std::exchange(other.size_, 0)) {}
-  MappedFile& operator=(MappedFile&&) = delete;
-
-  [[nodiscard]] const fs::path& path() const { return path_; }
-  [[nodiscard]] const char* data() const { return static_cast<const char*>(data_); }
-  [[nodiscard]] std::size_t size() const { return size_; }
-
- private:
-  fs::path path_;
-  void* data_ = nullptr;
-  std::size_t size_ = 0;
-};
 
 std::uint64_t offset_in(const fs::path& path, const std::string& tensor, const json& value) {
   if (!value.is_number_unsigned()) {
@@ -305,19 +258,18 @@ struct File {
 File opened(const fs::path& path) {
   File file{MappedFile(path), nullptr, {}, {}};
   const MappedFile& mapped = file.mapped;
-  if (mapped.size() < kLengthBytes) {
+  if (mapped.bytes().size() < kLengthBytes) {
     refuse(
         path,
-        "has " + std::to_string(mapped.size()) +
+        "has " + std::to_string(mapped.bytes().size()) +
             " bytes, too few for the length of a header; fetch it again");
   }
-  if (const std::string what = foreign_tensors(std::string_view(mapped.data(), mapped.size()));
-      !what.empty()) {
+  if (const std::string what = foreign_tensors(mapped.bytes()); !what.empty()) {
     refuse(path, what + ", not safetensors; give a file as safetensors.torch.save_file writes it");
   }
   std::uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, mapped.data(), kLengthBytes);
-  const std::uint64_t rest = mapped.size() - kLengthBytes;
+  std::memcpy(&header_bytes, mapped.bytes().data(), kLengthBytes);
+  const std::uint64_t rest = mapped.bytes().size() - kLengthBytes;
   if (header_bytes > kMostHeaderBytes) {
     refuse(
         path,
@@ -330,7 +282,7 @@ File opened(const fs::path& path) {
         "announces a header of " + std::to_string(header_bytes) + " bytes, but only " +
             std::to_string(rest) + " follow: it is cut short; fetch it again");
   }
-  const char* const header = mapped.data() + kLengthBytes;
+  const char* const header = mapped.bytes().data() + kLengthBytes;
   if (header_bytes == 0 || *header != '{') {  // the parser would skip a byte order mark
     refuse(path, "the header is not a JSON object: it does not begin with '{'");
   }
@@ -354,13 +306,14 @@ File opened(const fs::path& path) {
 // Where the index says each tensor lies.  A shard is named by a path inside the index's folder.
 std::map<std::string, fs::path> weight_map(const fs::path& index) {
   const MappedFile mapped(index);
-  if (mapped.size() > kMostHeaderBytes) {
+  if (mapped.bytes().size() > kMostHeaderBytes) {
     refuse(
         index,
-        "has " + std::to_string(mapped.size()) + " bytes; an index has at most " +
+        "has " + std::to_string(mapped.bytes().size()) + " bytes; an index has at most " +
             std::to_string(kMostHeaderBytes));
   }
-  const json content = parsed(mapped.data(), mapped.data() + mapped.size(), index, "index");
+  const json content =
+      parsed(mapped.bytes().data(), mapped.bytes().data() + mapped.bytes().size(), index, "index");
   const auto found = content.find("weight_map");
   if (found == content.end() || !found->is_object()) {
     refuse(index, "has no object weight_map, which names the file of each tensor");
