@@ -157,8 +157,8 @@ void expect_language_model(const ModelFolder& folder) {
     refuse(
         folder.path,
         "is a multi-axis model (" + folder.model.family +
-            "), but this command takes language models; docs/internals/layouts.md lists which "
-            "command takes which model");
+            "), but this command takes language models alone; docs/reference/commands.md "
+            "(\"Model and data\") lists the commands that take it");
   }
 }
 
