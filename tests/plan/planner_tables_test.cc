@@ -44,6 +44,22 @@ TEST(BatchPlanners, AreAddedAndRemoved) {
   EXPECT_EQ(names_of(batch_planners()), brought);
 }
 
+// One that lacks something is refused when it is added, not when it is asked.
+TEST(BatchPlanners, AreAddedWhole) {
+  const std::vector<std::string> brought = names_of(batch_planners());
+  BatchPlannerRow own = batch_planner_row("borders");
+  own.name = "own";
+  for (const auto& spoil : std::vector<void (*)(BatchPlannerRow&)>{
+           [](BatchPlannerRow& row) { row.name = ""; },
+           [](BatchPlannerRow& row) { row.make = {}; },
+           [](BatchPlannerRow& row) { row.sizes = {}; }}) {
+    BatchPlannerRow less = own;
+    spoil(less);
+    EXPECT_THROW(add_batch_planners({less}), std::invalid_argument);
+  }
+  EXPECT_EQ(names_of(batch_planners()), brought);
+}
+
 TEST(GroupingPlanners, AreAddedAndRemoved) {
   const std::vector<std::string> brought = names_of(grouping_planners());
   GroupingPlannerRow own = grouping_planner("fast");

@@ -103,11 +103,13 @@ struct BatchPlannerRow {
   std::function<std::unique_ptr<DocumentPlanner>(PlanningTask task)> make = {};
   // Of groups that it tries, on so many ranks; ascending.
   std::function<std::vector<int>(int ranks)> sizes = {};
-  bool samples = true;  // its sizes are those that samples of several dims may be planned with
+  // Samples of several dims may be planned for by its name: in groups of its sizes, without make().
+  bool samples = false;
 };
 std::span<const BatchPlannerRow> batch_planners();
 // Further rows, before the first plan: references to rows do not survive it.  Throws
-// std::logic_error for a name that is taken.
+// std::logic_error for a name that is taken, and std::invalid_argument for a row without a name,
+// make or sizes.
 void add_batch_planners(const std::vector<BatchPlannerRow>& more);
 // Takes one that was added away again.  Throws std::invalid_argument for another.
 void remove_batch_planner(const std::string& name);

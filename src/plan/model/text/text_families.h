@@ -1,6 +1,7 @@
 // The architectures: how the configuration of each is read and written.  One file a family.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,8 +20,8 @@ struct TextFamily {
   std::vector<FixedKey> fixed_keys;
   nlohmann::json sizes;  // those that transformers takes where the file does not say them
   // Of keys that are known and, where fixed, as they must be.
-  TextShape (*read)(const Keys& keys) = nullptr;
-  nlohmann::json (*write)(const TextShape& shape) = nullptr;
+  std::function<TextShape(const Keys& keys)> read = {};
+  std::function<nlohmann::json(const TextShape& shape)> write = {};
   WeightNames names = {};
   // Other names of keys, as transformers takes them (its attribute_map): other, own.
   std::vector<std::pair<std::string, std::string>> also_called = {};

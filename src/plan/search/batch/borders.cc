@@ -391,7 +391,8 @@ BatchPlannerRow borders() {
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner<Borders::Tries::every_border>>(std::move(task));
       },
-      .sizes = one_or_all};
+      .sizes = one_or_all,
+      .samples = true};
 }
 
 BatchPlannerRow whole_or_split() {
@@ -401,7 +402,8 @@ BatchPlannerRow whole_or_split() {
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<Planner<Borders::Tries::none>>(std::move(task));
       },
-      .sizes = one_or_all};
+      .sizes = one_or_all,
+      .samples = true};
 }
 
 }  // namespace paradyse

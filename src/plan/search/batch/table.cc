@@ -35,6 +35,13 @@ std::span<const BatchPlannerRow> batch_planners() { return all_rows(); }
 
 void add_batch_planners(const std::vector<BatchPlannerRow>& more) {
   for (const BatchPlannerRow& row : more) {
+    if (row.name.empty() || !row.make || !row.sizes) {
+      throw std::invalid_argument(
+          "add_batch_planners: the row '" + row.name + "' has no " +
+          (row.name.empty() ? "name"
+           : !row.make      ? "make"
+                            : "sizes"));
+    }
     if (row_named(batch_planners(), row.name) != nullptr) {
       throw std::logic_error("two batch planners are called " + row.name);
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,7 +36,7 @@ struct GroupingPlannerRow {
   const char* name = "";
   const char* old_name = "";  // that is accepted, too
   const char* summary = "";   // one line for people
-  GroupingAnswer (*plan)(const GroupingTask& task, const GroupingOptions& options) = nullptr;
+  std::function<GroupingAnswer(const GroupingTask& task, const GroupingOptions& options)> plan = {};
   bool knows_pools = false;
 
   // plan(), of a task without its pools where the planner knows none: what it finds is sound all

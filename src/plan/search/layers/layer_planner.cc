@@ -441,7 +441,7 @@ std::vector<WayRun> way_runs(std::span<const LayerCost> ways, const LayerPlan& p
 }
 
 std::span<const LayerPlannerRow> layer_planners() {
-  static constexpr LayerPlannerRow kTable[] = {
+  static const LayerPlannerRow kTable[] = {
       {.name = "exact", .summary = "the fastest mix of candidates that fits", .plan = plan_layers},
       {.name = "paradyse-heuristic",
        .old_name = "paper",

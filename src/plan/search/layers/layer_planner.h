@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,8 +50,9 @@ struct LayerPlannerRow {
   const char* name = "";
   const char* old_name = "";  // that is accepted, too
   const char* summary = "";   // one line for people
-  LayerPlan (*plan)(std::span<const LayerCost> ways, std::int64_t layers, std::int64_t capacity) =
-      nullptr;
+  std::function<LayerPlan(
+      std::span<const LayerCost> ways, std::int64_t layers, std::int64_t capacity)>
+      plan = {};
   // As its publication has it, batches are planned so that every document is split over all ranks,
   // and the program of before stays while it is nearly as fast.
   bool splits_all = false;

@@ -158,6 +158,11 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
     found->samples.push_back(static_cast<std::int64_t>(i));
   }
   const std::vector<int> ranks = batch_planner_row(task.batch_planner).sizes(task.ranks);
+  if (ranks.empty()) {
+    throw std::invalid_argument(
+        "batch planner '" + task.batch_planner + "' names no size of groups on " +
+        std::to_string(task.ranks) + " ranks");
+  }
   Answer answer = samples_->faster_of_both([&] {
     Answer best;
     if (ranks.back() == task.ranks) {
