@@ -14,10 +14,12 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/sample_planner.h"
 #include "paradyse/plan/time_model.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/batch/document_planner.h"
+#include "tests/support/grid_shapes.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {
@@ -228,11 +230,9 @@ struct Share {
 };
 
 Share share_of_ideal_gain(
-    const PlanningTask& t,
-    const std::vector<std::int64_t>& lengths,
-    const std::vector<double>& speeds) {
-  const std::unique_ptr<DocumentPlanner> planner = batch_planner(t);
-  const Plan even = *planner->plan(lengths).plan;
+    const PlanningTask& t, const BatchSizes& batch, const std::vector<double>& speeds) {
+  const std::unique_ptr<BatchPlanner> planner = planner_for(t);
+  const Plan even = *planner->plan(batch).plan;
   double all = 0;
   for (const PlanMicroBatch& micro : even.micro_batches) {
     const std::vector<double> its = work(t, even, micro);
@@ -253,7 +253,7 @@ Share share_of_ideal_gain(
   }
   EXPECT_THAT(learned.said(), HasSubstr("times the speed of the others"));
   planner->learn({.speeds = learned.ratios()});
-  const Plan uneven = *planner->plan(lengths).plan;
+  const Plan uneven = *planner->plan(batch).plan;
   EXPECT_THAT(problems(uneven, {.model = t.model, .precision = t.precision}), IsEmpty());
   const double before = judged(t, even, speeds);
   const double after = judged(t, uneven, speeds);
@@ -281,23 +281,46 @@ TEST(RankSpeeds, DivideTheWorkOfABatch) {
   for (const std::string planner : {"groups", "borders"}) {
     for (const std::int64_t memory : budgets()) {
       SCOPED_TRACE(planner + ", memory " + std::to_string(memory));
-      const Share one = share_of_ideal_gain(task(2, planner, memory), {9000}, {1, 0.5});
+      const Share one =
+          share_of_ideal_gain(task(2, planner, memory), {.lengths = {9000}}, {1, 0.5});
       EXPECT_GE(one.of_gain, 0.8) << "one long document on two ranks";
       EXPECT_NEAR(one.predicted, 1, 0.1);
-      const Share four = share_of_ideal_gain(task(4, planner, memory), {20000}, {1, 1, 0.5, 1});
+      const Share four =
+          share_of_ideal_gain(task(4, planner, memory), {.lengths = {20000}}, {1, 1, 0.5, 1});
       EXPECT_GE(four.of_gain, 0.8) << "one long document on four ranks";
       EXPECT_NEAR(four.predicted, 1, 0.1);
     }
   }
   for (const std::int64_t memory : budgets()) {
     SCOPED_TRACE(memory);
-    const Share two = share_of_ideal_gain(task(2, "groups", memory), short_documents(80), {0.5, 1});
+    const Share two =
+        share_of_ideal_gain(task(2, "groups", memory), {.lengths = short_documents(80)}, {0.5, 1});
     EXPECT_GE(two.of_gain, 0.8) << "short documents on two ranks";
     EXPECT_NEAR(two.predicted, 1, 0.1);
-    const Share four =
-        share_of_ideal_gain(task(4, "groups", memory), short_documents(120), {1, 1, 0.5, 1});
+    const Share four = share_of_ideal_gain(
+        task(4, "groups", memory), {.lengths = short_documents(120)}, {1, 1, 0.5, 1});
     EXPECT_GE(four.of_gain, 0.8) << "short documents on four ranks";
     EXPECT_NEAR(four.predicted, 1, 0.1);
+  }
+}
+
+// Samples are not cut unevenly: a slow rank is given fewer, or smaller ones.
+TEST(RankSpeeds, DivideTheSamplesOfABatch) {
+  PlanningTask t = task(4, "groups", 0);
+  t.model = test::small_stdit(2);
+  BatchSizes clips;
+  std::mt19937 random(3);
+  for (int i = 0; i < 48; ++i) {
+    const std::int64_t frames = std::uniform_int_distribution<int>(2, 9)(random);
+    clips.lengths.push_back(frames * 6);
+    clips.dims.push_back({{"frames", frames}, {"patches", 6}});
+  }
+  for (const std::int64_t memory : budgets()) {
+    SCOPED_TRACE(memory);
+    t.memory_per_rank = memory;
+    const Share slow = share_of_ideal_gain(t, clips, {1, 1, 0.5, 1});
+    EXPECT_GE(slow.of_gain, 0.8);
+    EXPECT_NEAR(slow.predicted, 1, 0.1);
   }
 }
 

@@ -27,6 +27,7 @@
 #include "src/plan/search/batch/table.h"
 #include "src/plan/search/grouping/bounds.h"
 #include "src/plan/search/grouping/planners.h"
+#include "src/plan/search/grouping/rank_pools.h"
 #include "src/plan/search/grouping/space.h"
 
 namespace paradyse {
@@ -83,13 +84,6 @@ struct GroupKind {
   std::vector<double> seconds;  // [document] beside that
   double total = 0;             // of all documents
 };
-
-// 1 for none.
-double mean_of(const std::vector<double>& speeds) {
-  return speeds.empty() ? 1
-                        : std::accumulate(speeds.begin(), speeds.end(), 0.0) /
-                              static_cast<double>(speeds.size());
-}
 
 class Groups {
  public:
@@ -244,45 +238,22 @@ class Groups {
       least = std::min(least, kind->once);
     }
     task.micro_batch_seconds = least;
-    const auto add = [&](const GroupKind& kind, int pool, double speed, double price) {
-      task.types.push_back(
-          {.name = std::to_string(kind.ranks) + " ranks",
-           .ranks = kind.ranks,
-           .capacity = std::max(
-               std::int64_t{1},
-               static_cast<std::int64_t>(room * static_cast<double>(kind.capacity))),
-           .fixed_seconds = kind.once - least,
-           .pool = pool,
-           .price = price});
-      for (const std::vector<int>& item : items_) {
-        task.seconds.push_back(sum_of(item, kind.seconds) / speed);
-      }
-    };
-    // Groups that lie anywhere are as fast as the slowest rank; that of all ranks is cut by speed.
-    const std::vector<double>& speeds = documents_.speeds().speeds();
-    const double mean = mean_of(speeds);
+    std::vector<GroupsOfAKind> all;
     for (const GroupKind* kind : kinds) {
-      add(*kind,
-          -1,
-          speeds.empty()              ? 1
-          : kind->ranks == task.ranks ? mean
-                                      : std::ranges::min(speeds),
-          1);
-    }
-    // Runs of ranks of one speed.
-    for (std::size_t r = 0; r < speeds.size();) {
-      const std::size_t begin = r;
-      while (r < speeds.size() && speeds[r] == speeds[begin]) {
-        ++r;
-      }
-      const auto pool = static_cast<int>(task.pools.size());
-      task.pools.push_back(static_cast<int>(r - begin));
-      for (const GroupKind* kind : kinds) {
-        if (kind->ranks <= task.pools.back()) {
-          add(*kind, pool, speeds[begin], speeds[begin] / mean);
-        }
+      GroupsOfAKind& one = all.emplace_back(GroupsOfAKind{
+          .type = {
+              .name = std::to_string(kind->ranks) + " ranks",
+              .ranks = kind->ranks,
+              .capacity = std::max(
+                  std::int64_t{1},
+                  static_cast<std::int64_t>(room * static_cast<double>(kind->capacity))),
+              .fixed_seconds = kind->once - least}});
+      for (const std::vector<int>& item : items_) {
+        one.seconds.push_back(sum_of(item, kind->seconds));
       }
     }
+    const std::vector<double>& speeds = documents_.speeds().speeds();
+    add_types(all, speeds, mean_speed(speeds), task);  // what all ranks share is cut by speed
     return task;
   }
 
@@ -440,7 +411,8 @@ BatchPlannerRow one_size(const char* name, const char* summary) {
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<OneSize<ranks>>(std::move(task));
       },
-      .sizes = [](int all) { return std::vector{std::min(ranks, all)}; }};
+      .sizes = [](int all) { return std::vector{std::min(ranks, all)}; },
+      .samples = true};
 }
 
 }  // namespace
@@ -466,8 +438,7 @@ BatchPlannerRow groups_by(std::string name, const GroupingPlannerRow& planner) {
                   PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<GroupsBy>(std::move(task), planner);
       },
-      .sizes = any_size,
-      .samples = false};
+      .sizes = any_size};
 }
 
 BatchPlannerRow flexsp() {
@@ -478,7 +449,8 @@ BatchPlannerRow flexsp() {
       .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
         return std::make_unique<FlexspPlanner>(std::move(task));
       },
-      .sizes = any_size};
+      .sizes = any_size,
+      .samples = true};
 }
 
 }  // namespace paradyse

@@ -10,6 +10,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/grouping/planners.h"
+#include "src/plan/search/grouping/rank_pools.h"
 #include "src/plan/search/grouping/space.h"
 #include "src/plan/search/layouts/sample_plans.h"
 
@@ -59,9 +60,12 @@ class UnitGroups {
     for (const Unit& unit : units_) {
       grouping_.lengths.push_back(kUnitTokens + unit.rows());
     }
+    std::vector<GroupsOfAKind> kinds;
     for (const int size : ranks) {
-      add_type(size);
+      add_kind(size, kinds);
     }
+    const std::vector<double>& speeds = samples_.speeds().speeds();
+    add_types(kinds, speeds, least_speed(speeds), grouping_);
   }
 
   [[nodiscard]] bool any() const { return !grouping_.types.empty(); }
@@ -100,20 +104,23 @@ class UnitGroups {
     }
   }
 
-  void add_type(int ranks) {
-    GroupType type{.name = std::to_string(ranks) + " ranks", .ranks = ranks};
+  void add_kind(int ranks, std::vector<GroupsOfAKind>& kinds) {
     std::vector<double> seconds(units_.size(), kNoRoomSeconds);
+    std::int64_t capacity = 0;
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto found = fitting(units_[u], std::ssize(units_[u].samples), ranks);
       if (!found) {
         break;
       }
       seconds[u] = found->seconds;
-      type.capacity = grouping_.lengths[u];
+      capacity = grouping_.lengths[u];
     }
-    if (type.capacity > 0) {
-      grouping_.types.push_back(std::move(type));
-      grouping_.seconds.insert(grouping_.seconds.end(), seconds.begin(), seconds.end());
+    if (capacity > 0) {
+      GroupsOfAKind& kind = kinds.emplace_back();
+      kind.type.name = std::to_string(ranks) + " ranks";
+      kind.type.ranks = ranks;
+      kind.type.capacity = capacity;
+      kind.seconds = std::move(seconds);
     }
   }
 
