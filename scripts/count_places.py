@@ -13,6 +13,7 @@ EXAMPLES = {  # what is added: an example, and how code names it
     "option of a strategy": ("head_groups", r"head_groups|kHeadGroups"),
     "attention strategy": ("METP", r"\bmetp\b|METP"),
     "text family": ("OPT", r"\bopt_|\"opt\"|\bOPT|\bOpt[A-Z]"),
+    "switch of a text family": ("sandwich_norm", r"sandwich_norm"),
     "family of models": ("ST-DiT", r"[Ss]tdit|STDiT|ST-DiT"),
     "batch planner": ("whole-or-split", r"whole.or.split"),
     "layer planner": ("heuristic", r"paradyse.heuristic|\"paper\""),

@@ -230,7 +230,7 @@ class Bench {
          .masters = Masters::on_device,
          .memory_bytes = task.memory_per_rank,
          .device = request_.device,
-         .times_parts = true});
+         .times_parts = 1});
     session.parameters().initialize(1);
     AdamW optimizer(session.parameters(), {});
     const auto rounds = idx(request_.repeats + 1);                        // the first one warms up

@@ -204,14 +204,14 @@ BatchPlanner::PartSeconds slower(
     Pairs& planner, const Plan& plan, const std::vector<double>& times) {
   PlanPrediction& prediction = planner.documents().prediction();
   const PlanMicroBatch& micro = plan.micro_batches.at(0);
-  const double crowding = prediction.uncorrected_crowding(plan, micro);
   BatchPlanner::PartSeconds seconds(1);
   for (const PlanGroup& group : micro.groups) {
+    const double beside = prediction.uncorrected_times(plan, micro, group);
     for (const int rank : group.ranks) {
       std::vector<double>& parts =
           seconds[0].emplace_back(prediction.uncorrected_parts(plan, group));
       for (double& part : parts) {
-        part *= crowding * times.at(static_cast<std::size_t>(rank));
+        part *= beside * times.at(static_cast<std::size_t>(rank));
       }
     }
   }
@@ -311,15 +311,39 @@ TEST(BatchPlanner, ObservesPlansThatOtherFactorsMade) {
     planner.observe(plan, slower(planner, plan, {3, 3, 3, 3}));
   }
   EXPECT_THAT(planner.learned().ratios.begin()->second, testing::Each(testing::DoubleEq(3)));
-  double raw = 0;
+  PlanPrediction& prediction = planner.documents().prediction();
   for (const PlanGroup& group : plan.micro_batches[0].groups) {
-    const std::vector<double> parts =
-        planner.documents().prediction().uncorrected_parts(plan, group);
-    raw = std::max(raw, std::accumulate(parts.begin(), parts.end(), 0.0));
+    const std::vector<double> parts = prediction.uncorrected_parts(plan, group);
+    const double own = std::accumulate(parts.begin(), parts.end(), 0.0);
+    EXPECT_DOUBLE_EQ(
+        own * prediction.uncorrected_times(plan, plan.micro_batches[0], group), predicted);
   }
-  EXPECT_DOUBLE_EQ(
-      raw * planner.documents().prediction().uncorrected_crowding(plan, plan.micro_batches[0]),
-      predicted);
+}
+
+// A group that is about as long as the longest waits for it wherever weights are gathered: that is
+// none of its own time.
+TEST(BatchPlanner, DoesNotTakeWaitingForWork) {
+  Pairs planner(task(4));
+  const Plan plan = *planner.plan({1000, 1100}).plan;
+  const PlanMicroBatch& micro = plan.micro_batches[0];
+  ASSERT_FALSE(whole_weights(plan));
+  PlanPrediction& prediction = planner.documents().prediction();
+  BatchPlanner::PartSeconds seconds(1);
+  for (const PlanGroup& group : micro.groups) {
+    std::vector<double> parts = prediction.uncorrected_parts(plan, group);
+    const double own = std::accumulate(parts.begin(), parts.end(), 0.0);
+    for (double& part : parts) {
+      part *= *micro.predicted.seconds / own;  // until all are done
+    }
+    seconds[0].resize(seconds[0].size() + group.ranks.size(), parts);
+  }
+  planner.observe(plan, seconds);
+  const Correction::Ratios ratios = planner.learned().ratios;
+  EXPECT_EQ(ratios.size(), 6U);
+  for (const auto& [key, its] : ratios) {
+    EXPECT_THAT(its, testing::ElementsAre(testing::DoubleNear(1, 1e-9)))
+        << key.what.part << " " << key.log2_length;
+  }
 }
 
 // Where one part is slower than predicted, predictions of later plans are as true of it as of the

@@ -159,9 +159,10 @@ TEST(Correction, TellsPartsApart) {
   EXPECT_NEAR(c.factor(attention("METP"), 4, 1000), 1, 1e-12);
   EXPECT_NEAR(c.factor(mlp, 4, 1000), 2.5, 0.03);
   EXPECT_NEAR(c.factor(rest, 4, 1000), 0.5, 0.02);
-  // a strategy of another part is none that was tried
+  // what was not tried goes by its part, and what is of no part by all
   EXPECT_NEAR(c.factor(attention("gather"), 4, 1000), 1 / 1.1, 1e-12);
-  EXPECT_NEAR(c.factor({.part = "mlp", .strategy = "hold"}, 4, 1000), 1 / 1.1, 1e-12);
+  EXPECT_NEAR(c.factor({.part = "mlp", .strategy = "hold"}, 4, 1000), std::sqrt(2.5) / 1.1, 1e-12);
+  EXPECT_NEAR(c.factor({.part = "rest", .strategy = ""}, 2, 1000), 0.5, 1e-12);
   EXPECT_NEAR(c.factor({.part = "move", .strategy = ""}, 4, 1000), 1, 1e-12);
   EXPECT_NEAR(c.machine(), 1, 1e-12);  // one micro-batch is one observation of the machine
 }
@@ -244,7 +245,8 @@ class PretendRun {
       used.push_back(part_of(plan.programs.begin()->second.at(0).choice, "attention").strategy);
       std::vector<double> parts = really_->prediction().uncorrected_parts(plan, micro.groups.at(0));
       const double times =
-          really_->prediction().uncorrected_crowding(plan, micro) * std::exp(noise_(random_));
+          really_->prediction().uncorrected_times(plan, micro, micro.groups.at(0)) *
+          std::exp(noise_(random_));
       for (double& part : parts) {
         part *= times;
       }

@@ -17,13 +17,13 @@ inline BatchPlanner::PartSeconds part_seconds(
     const std::function<double(const CostedPart& part)>& times) {
   BatchPlanner::PartSeconds seconds;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
-    const double crowding = prediction.uncorrected_crowding(plan, micro);
     auto& of_ranks = seconds.emplace_back(idx(plan.ranks));
     for (const PlanGroup& group : micro.groups) {
       const std::vector<CostedPart> parts = costed_parts(plan.programs.at(group.program));
       std::vector<double> its = prediction.uncorrected_parts(plan, group);
+      const double beside = prediction.uncorrected_times(plan, micro, group);
       for (std::size_t p = 0; p < its.size(); ++p) {
-        its[p] *= crowding * times(parts[p]);
+        its[p] *= beside * times(parts[p]);
       }
       for (const int rank : group.ranks) {
         of_ranks[idx(rank)] = its;

@@ -21,6 +21,7 @@
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/comm/observed.h"
 #include "src/run/execute/kept_programs.h"
+#include "src/run/execute/part_times.h"
 #include "src/run/execute/trace.h"
 #include "src/run/measure/micro_batch_seconds.h"
 #include "tests/support/models.h"
@@ -402,12 +403,16 @@ TEST_F(Session, CountsTheSecondsOfParts) {
   ASSERT_EQ(parts.size(), 4U);  // attention, mlp, moves, the rest
   const auto batch = documents();
   run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
-    RankSession session(communicators, text_model(model_), {.times_parts = true});
+    RankSession session(communicators, text_model(model_), {.times_parts = 2});
     test::fill(session.parameters(), weights_);
     EXPECT_TRUE(session.play(two, {.documents = batch}, /*backward=*/false).part_seconds.empty());
-    for (int again = 0; again < 2; ++again) {
+    for (int batches = 0; batches < 6; ++batches) {
       const BatchResult result = session.play(two, {.documents = batch}, /*backward=*/true);
-      ASSERT_EQ(result.part_seconds.size(), 2U);
+      if (batches == 3 || batches == 5) {  // not of the first two, nor a second one
+        EXPECT_TRUE(result.part_seconds.empty()) << batches;
+        continue;
+      }
+      ASSERT_EQ(result.part_seconds.size(), 2U) << batches;
       for (std::size_t m = 0; m < 2; ++m) {
         const std::vector<double>& seconds = result.part_seconds[m];
         ASSERT_EQ(seconds.size(), parts.size());
@@ -422,6 +427,40 @@ TEST_F(Session, CountsTheSecondsOfParts) {
   on_ranks([&](RankSession& session) {  // nobody asked
     EXPECT_TRUE(session.play(two, {.documents = batch}, /*backward=*/true).part_seconds.empty());
   });
+}
+
+// From restart() until the last ran() all time is some part's.
+TEST(PartTimes, LeaveNoTimeOut) {
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  PartTimes times;
+  std::vector<double> least;  // [micro-batch]
+  std::vector<double> most;
+  for (int micro = 0; micro < 3; ++micro) {
+    const auto before = Clock::now();
+    times.restart(2);
+    const auto begun = Clock::now();
+    times.ran(0, PartPhase::forward);
+    times.ran(1, PartPhase::forward);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    times.ran(1, PartPhase::backward);
+    least.push_back(since(begun));
+    times.ran(0, PartPhase::backward);
+    most.push_back(since(before));
+  }
+  const auto played = times.take();
+  ASSERT_EQ(played.size(), 3U);
+  for (std::size_t micro = 0; micro < 3; ++micro) {
+    double sum = 0;
+    for (const auto& phases : played[micro].wall) {
+      sum = std::accumulate(phases.begin(), phases.end(), sum);
+    }
+    EXPECT_GE(sum, least[micro] - 1e-9);
+    EXPECT_LE(sum, most[micro] + 1e-9);
+  }
+  EXPECT_TRUE(times.take().empty());
 }
 
 TEST(RankNumbers, IdleIsWhatIsWaitedBeyondTheRankThatWaitsLeast) {

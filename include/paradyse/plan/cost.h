@@ -111,7 +111,7 @@ double seconds(const Totals& totals, const MachineNumbers& machine);
 // Of what waits on the host: copied there and back, each byte read and written both times, until
 // all of these ranks are done.
 double copying_seconds(
-    const Timeline& timeline,
+    std::span<const ScheduledPart> parts,
     std::span<const Seat> seats,
     Precision precision,
     const MachineNumbers& machine);

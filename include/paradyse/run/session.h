@@ -38,9 +38,10 @@ struct SessionOptions {
   c10::Device device = c10::Device(c10::kCPU);
   // On a GPU, causal documents of at least so many tokens go through cuDNN.
   std::int64_t attention_dense_from = kAttentionDenseFrom;
-  // BatchResult::part_seconds are measured: on a CPU of every batch with a backward pass; on a GPU,
-  // where each takes events in its stream, of the first ten and then of every tenth.
-  bool times_parts = false;
+  // BatchResult::part_seconds are measured of the first so many batches with a backward pass, and
+  // then of each so-manieth; 0: of none.  On a GPU each takes events in its stream.  Not beside
+  // `part_times`.
+  std::int64_t times_parts = 0;
   // Where it is noted what the time goes to; each may be absent, and outlives the session.
   Trace* trace = nullptr;
   Breakdown* breakdown = nullptr;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <ranges>
 #include <vector>
 
 #include "src/plan/base/median.h"
@@ -34,6 +33,13 @@ void push(std::deque<double>& values, double value, std::size_t most) {
 double shrunk(double own, double common, std::size_t n) {
   const auto count = static_cast<double>(n);
   return common + count / (count + 1) * (own - common);
+}
+
+// What all have in common, of which so many tell apart from one another.
+double common_of(const std::vector<double>& logs, std::size_t apart) {
+  const double common = median(logs);
+  const auto m = static_cast<double>(apart);
+  return common * (common > 0 ? m / (m + 1) : 1);
 }
 
 // Whether one is in one of them alone, or has moved by more than `by`.
@@ -96,23 +102,26 @@ Correction::Factors Correction::factors() const {
     return now;
   }
   std::map<Cell, double> own;
-  std::vector<double> medians;
-  std::map<std::string, int> tried;  // by part: strategies and sizes
+  std::map<std::string, std::vector<double>> of_parts;
   for (const auto& [cell, ratios] : all) {
     own[cell] = std::log(median(ratios));
-    medians.push_back(own[cell]);
-    ++tried[cell.first.part];
+    of_parts[cell.first.part].push_back(own[cell]);
   }
   const auto length_of = [](const auto& known) { return known.first.log2_length; };
   const auto [shortest, longest] = std::ranges::minmax_element(ratios_, {}, length_of);
   if (length_of(*shortest) < length_of(*longest)) {
     now.no_tries_from = length_of(*longest);
   }
-  const double m = std::ranges::max(tried | std::views::values);
-  now.common = median(std::move(medians));
-  now.common *= now.common > 0 ? m / (m + 1) : 1;
+  std::vector<double> of_all;
+  std::size_t most = 0;
+  for (const auto& [part, medians] : of_parts) {
+    now.common_of_parts[part] = common_of(medians, medians.size());
+    of_all.insert(of_all.end(), medians.begin(), medians.end());
+    most = std::max(most, medians.size());
+  }
+  now.common = common_of(of_all, most);
   for (const auto& [cell, log] : own) {
-    now.cells[cell] = shrunk(log, now.common, all.at(cell).size());
+    now.cells[cell] = shrunk(log, now.common_of_parts.at(cell.first.part), all.at(cell).size());
   }
   for (const auto& [which, ratios] : ratios_) {
     if (ratios.size() >= kEnough) {
@@ -129,8 +138,9 @@ void Correction::publish() {
   const double by = std::log(kWorthPlanning);
   if (std::abs(now.machine - published_.machine) > std::log(kWorthTelling) ||
       std::abs(now.common - published_.common) > by ||
-      now.no_tries_from != published_.no_tries_from || differ(now.cells, published_.cells, by) ||
-      differ(now.keys, published_.keys, by)) {
+      now.no_tries_from != published_.no_tries_from ||
+      differ(now.common_of_parts, published_.common_of_parts, by) ||
+      differ(now.cells, published_.cells, by) || differ(now.keys, published_.keys, by)) {
     published_ = std::move(now);
     ++version_;
   }
@@ -143,7 +153,9 @@ double Correction::factor(
   }
   const bool worth_a_try =
       hoped && !what.strategy.empty() && log2_bucket(longest) < published_.no_tries_from;
-  double own = published_.common - (worth_a_try ? std::log(kDoubt) : 0);
+  const auto common = published_.common_of_parts.find(what.part);
+  double own = (common == published_.common_of_parts.end() ? published_.common : common->second) -
+               (worth_a_try ? std::log(kDoubt) : 0);
   const auto key = published_.keys.find(Key{what, ranks, log2_bucket(longest)});
   const auto cell = published_.cells.find({what, ranks});
   if (key != published_.keys.end()) {

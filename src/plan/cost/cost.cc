@@ -156,12 +156,12 @@ double seconds(const Totals& totals, const MachineNumbers& machine) {
 }
 
 double copying_seconds(
-    const Timeline& timeline,
+    std::span<const ScheduledPart> parts,
     std::span<const Seat> seats,
     Precision precision,
     const MachineNumbers& machine) {
   std::int64_t waiting = 0;
-  for (const ScheduledPart& part : timeline) {
+  for (const ScheduledPart& part : parts) {
     for (const ValueId value : part.through_host()) {
       for (const Seat& seat : seats) {
         waiting += bytes(part.program(), value, seat, precision);

@@ -120,6 +120,7 @@ class Executor final : public Machine {
   void offload(std::size_t part, ValueId value) override {
     at::Tensor& tensor = frames_[part].values[idx(value)];
     tensor = to_host(tensor);
+    timed(part, forward_pass_ ? PartPhase::forward : PartPhase::backward);
   }
   void fetch(std::size_t part, ValueId value) override {
     at::Tensor& tensor = frames_[part].values[idx(value)];
@@ -128,6 +129,7 @@ class Executor final : public Machine {
         tensor.sizes(), tensor.options().device(frames_[part].device).pinned_memory(false));
     here.copy_(tensor);
     tensor = here;
+    timed(part, PartPhase::backward);
   }
   void drop_gradients(std::size_t part, int i) override {
     for (const ValueId out : op_of(part, i).out) {

@@ -250,14 +250,9 @@ RankSession::State::Played RankSession::State::play(
       .places = std::move(places)};
 }
 
-bool RankSession::State::times_this(bool backward) {
-  constexpr std::int64_t kEvery = 10;
-  part_times = {};  // of a batch that was not done
-  if (!options.times_parts || !backward) {
-    return false;
-  }
-  const std::int64_t before = batches_timed++;
-  return options.device.is_cpu() || before < kEvery || before % kEvery == 0;
+bool RankSession::State::times_this(bool backward) const {
+  const std::int64_t every = options.times_parts;
+  return backward && every > 0 && (trained_with < every || trained_with % every == 0);
 }
 
 std::vector<std::vector<double>> RankSession::State::part_seconds(
@@ -314,7 +309,8 @@ BatchResult RankSession::play(
     prediction.zero_();
   }
   state_->timing = state_->times_this(backward);
-  Stopwatch of_step;  // what is exchanged once
+  state_->part_times = {};  // of a batch that was not done
+  Stopwatch of_step;        // what is exchanged once
   of_step.start();
   const auto gathering = Clock::now();
   std::optional<WholeWeights> gathered = state_->whole_for(plan, backward);
@@ -378,6 +374,7 @@ BatchResult RankSession::play(
     const HostScope control;
     world().all_reduce(prediction, {.op = "predictions", .part = ""});
   }
+  state_->trained_with += backward ? 1 : 0;
   double total = 0;
   for (std::int64_t d = 0; d < count; ++d) {
     result.loss_sums.push_back(data[d]);

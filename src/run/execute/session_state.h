@@ -55,7 +55,7 @@ struct RankSession::State {
       double loss_scale,
       double& switching_seconds);
   // Whether parts are timed in the batch that begins (SessionOptions::times_parts).
-  bool times_this(bool backward);
+  [[nodiscard]] bool times_this(bool backward) const;
   // [micro-batch] BatchResult::part_seconds, of the batch that ends.
   std::vector<std::vector<double>> part_seconds(
       const Plan& plan, const std::vector<Played>& played);
@@ -76,8 +76,8 @@ struct RankSession::State {
   std::optional<WholeStacks> stacks;  // made for the first plan that leaves weights whole
   std::optional<std::pair<Plan, std::string>> known;  // the last plan, and its hash
   PartTimes part_times;
-  bool timing = false;             // this batch
-  std::int64_t batches_timed = 0;  // or that might have been
+  bool timing = false;            // this batch
+  std::int64_t trained_with = 0;  // batches that are through: the same on all ranks
 };
 
 }  // namespace paradyse

@@ -87,7 +87,8 @@ std::optional<NodeLinks> measure_links(int ranks, Backend& backend, c10::Device 
     if (rank == backend.first_rank()) {
       links.inside_node = inside;
       links.between_nodes = between;
-      links.node_shares_link = alone.bytes_per_second > between.bytes_per_second * std::sqrt(node);
+      links.node_shares_link =
+          node > 1 && alone.bytes_per_second > between.bytes_per_second * std::sqrt(node);
     }
   });
   return links;

@@ -47,6 +47,16 @@ std::int64_t attention_dense_from(const TrainingRun& run, Communicators& communi
       communicators.world());
 }
 
+// Where plans are corrected by it, which the leading process knows.
+std::int64_t times_parts(const TrainingRun& run, Communicators& communicators) {
+  constexpr std::int64_t kOnGpu = 10;
+  const bool wanted = broadcast_number(
+                          communicators.rank() == 0 && run.plans.learns() ? 1 : 0,
+                          "time parts",
+                          communicators.world()) != 0;
+  return !wanted ? 0 : run.inputs.device.is_cpu() ? 1 : kOnGpu;
+}
+
 // Of these the last ends the run: more of the same will not help.
 constexpr int kMostBadInARow = 10;
 
@@ -94,7 +104,7 @@ class RankTraining {
              .memory_bytes = parse_bytes(run.config().parallel.memory_per_rank),
              .device = run.inputs.device,
              .attention_dense_from = attention_dense_from(run, communicators),
-             .times_parts = run.config().costs.correct && run.config().costs.file != "none",
+             .times_parts = times_parts(run, communicators),
              .trace = run.config().output.trace ? &run.trace : nullptr}),
         optimizer_(session_.parameters(), run.config().optimizer),
         scale_(narrow()),

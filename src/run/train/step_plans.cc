@@ -135,8 +135,7 @@ void StepPlans::took(
     const Plan& plan,
     const BatchPlanner::PartSeconds& seconds,
     const std::vector<double>& computed_seconds) {
-  const bool learns = options_.correct && !given();
-  if (const auto changed = learns ? planners_.fallback->observe(plan, seconds) : std::nullopt) {
+  if (const auto changed = learns() ? planners_.fallback->observe(plan, seconds) : std::nullopt) {
     options_.note(*changed);
   }
   if (!RankSpeeds::tells(computed_seconds) || !speeds_.observe(
@@ -145,11 +144,11 @@ void StepPlans::took(
                                                   static_cast<std::int64_t>(step + 1))) {
     return;
   }
-  const char* const so = learns ? "plans take this into account"
-                                : "plans do not take this into account; with measured costs "
-                                  "(costs.file = \"measure\") and costs.correct = true they do";
+  const char* const so = learns() ? "plans take this into account"
+                                  : "plans do not take this into account; with measured costs "
+                                    "(costs.file = \"measure\") and costs.correct = true they do";
   options_.note(fmt::format("step {}: {}: {}", step + 1, speeds_.said(), so));
-  if (learns) {
+  if (learns()) {
     BatchPlanner::Learned learned = planners_.fallback->learned();
     learned.speeds = speeds_.ratios();
     learned.slow_since = speeds_.slow_since();

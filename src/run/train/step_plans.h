@@ -53,6 +53,8 @@ class StepPlans {
 
   // Plans are not made.
   [[nodiscard]] bool given() const { return !options_.replay.empty() || !options_.plan.empty(); }
+  // Steps correct them.
+  [[nodiscard]] bool learns() const { return options_.correct && !given(); }
 
   struct Step {
     Plan plan;

@@ -10,10 +10,9 @@
 //               the median of the first three r of it: how much slower the machine is than when it
 //               was first seen
 //   r           y - machine, of then; of each (s, p, b) the last nine are remembered
-//   common      median over the (s, p) of the medians of their r; where it is above 0, m / (m + 1)
-//   of
-//               it, m being how many (s, p) there are of the part that has most: parts of one group
-//               are slow together
+//   common      median over the m (s, p) of one part of the medians of their r; where it is above
+//               0, m / (m + 1) of it.  Of a part that was not measured, and of what is no part's:
+//               over all (s, p), m being that of the part that has most
 //   a(s, p)     common + n / (n + 1) (median r of (s, p) - common)
 //   b(s, p, b)  a(s, p) + n / (n + 1) (median r of (s, p, b) - a(s, p))
 //
@@ -25,8 +24,8 @@
 // speaks for what was not tried.  Medians (of ratios: the mean of the middle two of an even
 // number), since a step that something else disturbed is any number of times slower.
 //
-// So a machine that changes moves all strategies alike, those that were not tried, too; and what is
-// a strategy's own stays, since it was noted over the machine of then.
+// So a machine that changes moves all parts and strategies alike, those that were not tried, too;
+// and what is a strategy's own stays, since it was noted over the machine of then.
 #pragma once
 
 #include <compare>
@@ -105,7 +104,8 @@ class Correction {
   // Logarithms, as the formula names them.
   struct Factors {
     double machine = 0;
-    double common = 0;
+    double common = 0;  // of no part
+    std::map<std::string, double> common_of_parts = {};
     int no_tries_from = std::numeric_limits<int>::max();  // log2_bucket()
     std::map<Cell, double> cells = {};
     std::map<Key, double> keys = {};

@@ -119,7 +119,6 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const PartSec
     // Groups that set the micro-batch's time tell of their parts; one observation of each, however
     // many groups there are.  Seconds are predicted without the factors of now: those that the plan
     // was made with are no help.
-    const double crowded = prediction.uncorrected_crowding(plan, micro);
     std::map<Correction::Key, Correction::Observed> parts;
     for (const PlanGroup& group : micro.groups) {
       if (group.predicted.seconds.value_or(0) < kSetsTheTime * slowest) {
@@ -131,6 +130,7 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const PartSec
       }
       const std::vector<CostedPart> costed = costed_parts(plan.programs.at(group.program));
       const std::vector<double> predicted = prediction.uncorrected_parts(plan, group);
+      const double times = prediction.uncorrected_times(plan, micro, group);
       // where weights are whole the others waited for the last of them to come
       const std::vector<int> ranks =
           whole_weights(plan) ? std::vector<int>{first_to_go_on(group, seconds[m])} : group.ranks;
@@ -141,7 +141,7 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const PartSec
             .log2_length = log2_bucket(longest)};
         Correction::Observed& its = parts.try_emplace(key, Correction::Observed{key}).first->second;
         for (const int rank : ranks) {
-          its.predicted += crowded * predicted[p];
+          its.predicted += times * predicted[p];
           its.measured += seconds[m].at(idx(rank)).at(p);
         }
       }

@@ -3,7 +3,7 @@
 namespace paradyse {
 namespace {
 
-constexpr std::size_t kKept = 8192;  // some hundred bytes each
+constexpr std::size_t kKept = 8192;  // about a kilobyte each
 
 }  // namespace
 

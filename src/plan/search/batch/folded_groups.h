@@ -17,9 +17,9 @@ struct FoldedGroup {
   int domain = 1;                       // ranks that weights are gathered from
   std::vector<Footprint> held = {};     // [seat] beside what is there all the time
   std::vector<CostedPart> costed = {};  // of its program
-  // [costed] Seconds by the time model alone; none where they do not go by the work.
+  // [costed] Seconds by the time model alone, with copies to the host and back; none where they do
+  // not go by the work.
   std::vector<double> parts = {};
-  double copying = 0;  // seconds, to the host and back
 };
 
 class FoldedGroups {

@@ -126,7 +126,10 @@ FoldedGroup PlanPrediction::fold(
       folded.parts[place_among(folded.costed, costed_part(part))] +=
           static_cast<double>(alike.size()) * seconds->second.seconds;
     }
-    folded.copying = copying_seconds(parts, seats, task_.precision, task_.machine);
+    for (const ScheduledPart& part : parts) {
+      folded.parts[place_among(folded.costed, costed_part(part))] +=
+          copying_seconds({&part, 1}, seats, task_.precision, task_.machine);
+    }
   }
   return folded;
 }
@@ -271,18 +274,22 @@ double PlanPrediction::seconds_by_work(const std::vector<SentOnce>& sent) const 
   return whole_seconds_->seconds(question).total();
 }
 
-double PlanPrediction::uncorrected_crowding(const Plan& plan, const PlanMicroBatch& micro) {
+double PlanPrediction::uncorrected_times(
+    const Plan& plan, const PlanMicroBatch& micro, const PlanGroup& group) {
   std::vector<GroupSeconds> groups;
   groups.reserve(micro.groups.size());
   double slowest = 0;
-  for (const PlanGroup& group : micro.groups) {
-    const std::vector<double> parts = uncorrected_parts(plan, group);
+  double own = 0;
+  for (const PlanGroup& one : micro.groups) {
+    const std::vector<double> parts = uncorrected_parts(plan, one);
     groups.push_back(
-        {.ranks = static_cast<int>(group.ranks.size()),
+        {.ranks = static_cast<int>(one.ranks.size()),
          .seconds = std::accumulate(parts.begin(), parts.end(), 0.0)});
     slowest = std::max(slowest, groups.back().seconds);
+    own = &one == &group ? groups.back().seconds : own;
   }
-  return slowest > 0 ? wall_seconds(groups) / slowest : 1;
+  const double beside = whole_weights(plan) ? slowest : own;
+  return beside > 0 ? wall_seconds(groups) / beside : 1;
 }
 
 std::vector<double> PlanPrediction::uncorrected_parts(const Plan& plan, const PlanGroup& group) {
@@ -355,7 +362,7 @@ double PlanPrediction::group_seconds(
   };
   if (seconds_from(group.weight_domain).by_work()) {
     const FoldedGroup& folded = folded_.of(group, seats, slowness);
-    return corrected(folded.costed, folded.parts) + correction.common_factor() * folded.copying;
+    return corrected(folded.costed, folded.parts);
   }
   return corrected(costed_parts(group.layers), measured_parts(group, slowness));
 }

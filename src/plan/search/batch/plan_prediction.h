@@ -44,10 +44,11 @@ class PlanPrediction {
   // each micro-batch: all ranks then meet in each.
   [[nodiscard]] double seconds_each_time(const Plan& plan) const;
   // By the time model alone, what measurements are held against: [costed_parts() of its program]
-  // seconds of a group of a plan; and how many times as long its micro-batch takes where its groups
-  // share cores.
+  // seconds of a group of a plan; and how many times as long they take beside the other groups of
+  // its micro-batch, since these share its cores and, where weights are gathered, are waited for.
   [[nodiscard]] std::vector<double> uncorrected_parts(const Plan& plan, const PlanGroup& group);
-  [[nodiscard]] double uncorrected_crowding(const Plan& plan, const PlanMicroBatch& micro);
+  [[nodiscard]] double uncorrected_times(
+      const Plan& plan, const PlanMicroBatch& micro, const PlanGroup& group);
 
   // [world rank] Seconds that it computes for a plan by the closed form, alone on a core.
   [[nodiscard]] std::vector<double> work_of_ranks(const Plan& plan);

@@ -94,6 +94,7 @@ LayerCosts::LayerCosts(
   for (const std::vector<Candidate>& part : all) {
     for (const Candidate& one : part) {
       for (PartChoice& way : with_savings(one.choice, savings_)) {
+        costed_.push_back(costed_part(way));
         ways_.push_back(std::move(way));
         tried_.push_back(one.tried);
       }
@@ -341,18 +342,17 @@ const std::vector<std::size_t>& LayerCosts::ways_of(const LayerChoice& choice) {
 
 double LayerCosts::factor(std::size_t way, std::int64_t longest) const {
   return way == ways_.size() ? rest_factor(longest)
-                             : correction_.factor(costed_part(ways_[way]), ranks_, longest);
+                             : correction_.factor(costed_[way], ranks_, longest);
 }
 
 double LayerCosts::rest_factor(std::int64_t longest) const {
   return correction_.factor({.part = kRest, .strategy = {}}, ranks_, longest);
 }
 
-std::vector<double> LayerCosts::factors(const LayerChoice& choice, std::int64_t longest) const {
+std::vector<double> LayerCosts::factors(const LayerChoice& choice, std::int64_t longest) {
   std::vector<double> all;
-  all.reserve(choice.size());
-  for (const PartChoice& part : choice) {
-    all.push_back(correction_.factor(costed_part(part), ranks_, longest));
+  for (const std::size_t way : ways_of(choice)) {
+    all.push_back(factor(way, longest));
   }
   return all;
 }

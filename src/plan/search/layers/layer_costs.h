@@ -48,7 +48,7 @@ class LayerCosts {
   // [part of the choice] By the time model alone, and what corrects it; seconds of parts that are
   // made again with their layer are those of both times.
   std::vector<PartCost> predicted_parts(const LayerChoice& choice, std::int64_t length);
-  [[nodiscard]] std::vector<double> factors(const LayerChoice& choice, std::int64_t longest) const;
+  std::vector<double> factors(const LayerChoice& choice, std::int64_t longest);
   PartCost predicted_rest(std::int64_t length) { return read_off(ways_.size(), length); }
   [[nodiscard]] double rest_factor(std::int64_t longest) const;
   // Of a group whatever documents it has: what the first takes beside the second, of one token
@@ -107,8 +107,9 @@ class LayerCosts {
   std::map<std::string, std::vector<PartKind>> kinds_ = {};  // by a part's name
   std::shared_ptr<const TimeModel> seconds_;
   SavingChoices savings_;
-  std::vector<PartChoice> ways_;  // to run one part
-  std::vector<bool> tried_;       // [way] it has an option that nobody asked for
+  std::vector<PartChoice> ways_;    // to run one part
+  std::vector<CostedPart> costed_;  // [way]
+  std::vector<bool> tried_;         // [way] it has an option that nobody asked for
   std::vector<LayerChoice> uniform_;
   std::vector<LayerChoice> tried_uniform_;
   // The ways of a layer's parts: found for the layer that is asked for again and again.
