@@ -170,6 +170,13 @@ class SameBitsTest(ResumeTest):
         self.resume(twice, "--set", "parallel.planning_seconds=1e6")
         self.expect_same(twice, straight)
 
+    # Also where plans go by none of it.
+    def test_how_fast_ranks_are_is_kept(self):
+        run = self.straight("straight", "train.steps=1", "train.tokens_per_step=60000", "costs.correct=false")
+        state = json.loads((run / "checkpoints" / "000001" / "state.json").read_text())
+        self.assertEqual([len(of_rank) for of_rank in state["learned"]["speeds"]], [1, 1, 1])
+        self.assertEqual(state["learned"]["slow_since"], [0, 0, 0])
+
     # A run that began with relative names, in another folder.
     def test_from_another_folder(self):
         straight = self.straight("straight")

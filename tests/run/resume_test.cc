@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/run/train/dataset.h"
+#include "src/run/train/training_plans.h"
 #include "tests/support/folder.h"
 
 namespace paradyse {
@@ -117,6 +118,36 @@ TEST(Resume, TakesARunThatWasMoved) {
         expect_same_run(config({"optimizer.path=" + path}), with_moments),
         ElementsAre(HasSubstr("(was '/was/there')")));
   }
+}
+
+// What was learned is of its ranks, costs and memory; how fast ranks are is of the ranks alone.
+TEST(Resume, KeepsWhatIsStillTrueOfWhatWasLearned) {
+  const BatchPlanner::Learned learned = {
+      .ratios = {{{"METP", 4, 7}, {2}}},
+      .machine = 1.5,
+      .caps = {{12, 1000}},
+      .speeds = RankSpeeds::Ratios(4, {1, 2}),
+      .slow_since = {0, 3, 0, 0}};
+  Resumed from = after_five(config({}));
+  from.state.learned = learned;
+  const auto kept = [&](const std::vector<std::string>& settings) {
+    return still_true(from.state, config(settings), PlanningNumbers{});
+  };
+  EXPECT_EQ(kept({}), learned);
+  BatchPlanner::Learned without = learned;
+  without.caps.clear();
+  EXPECT_EQ(kept({"parallel.memory_per_rank=1GiB"}), without);
+  without = learned;
+  without.ratios.clear();
+  without.machine = 1;
+  EXPECT_EQ(kept({"costs.correct=false"}), without);
+  for (const std::string elsewhere : {"parallel.ranks=3", "parallel.device=cuda"}) {
+    EXPECT_EQ(kept({elsewhere}), BatchPlanner::Learned{}) << elsewhere;
+  }
+  from.state.costs = "others";
+  EXPECT_EQ(
+      kept({}),
+      (BatchPlanner::Learned{.speeds = learned.speeds, .slow_since = learned.slow_since}));
 }
 
 TEST(Resume, APositionTellsDocumentsAndOrderApart) {

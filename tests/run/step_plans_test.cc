@@ -267,6 +267,16 @@ TEST_F(StepPlansTest, ASlowRankIsNamed) {
     EXPECT_EQ(
         plans.learned().slow_since,
         correct ? std::vector<std::int64_t>({0, 0, 1}) : std::vector<std::int64_t>());
+    // A run that goes on knows it, and since when; plans know no more than before.
+    EXPECT_THAT(plans.to_keep().slow_since, ElementsAre(0, 0, 1));
+    StepPlans resumed(planners(), wanted);
+    resumed.learn(plans.to_keep());
+    EXPECT_EQ(resumed.learned(), plans.learned());
+    for (std::size_t step = 9; step < 12; ++step) {
+      resumed.took(step, plan, {}, computed);
+    }
+    EXPECT_THAT(notes, testing::SizeIs(1));
+    EXPECT_THAT(resumed.to_keep().slow_since, ElementsAre(0, 0, 1));
   }
 }
 

@@ -49,7 +49,7 @@ struct CheckpointState {
   // dropout_rates() of the model; none: an older checkpoint, which does not say.
   std::optional<std::map<std::string, std::string>> dropout = {};
   std::set<std::int64_t> left_out;  // steps, from 0, that training went back before (rollback)
-  BatchPlanner::Learned learned;    // about those
+  BatchPlanner::Learned learned;    // and how fast ranks are, also where plans do not go by it
   std::map<std::string, std::string> configuration;  // key -> value as TOML
   struct File {
     std::string name;

@@ -51,7 +51,7 @@ std::int64_t attention_dense_from(const TrainingRun& run, Communicators& communi
 std::int64_t times_parts(const TrainingRun& run, Communicators& communicators) {
   constexpr std::int64_t kOnGpu = 10;
   const bool wanted = broadcast_number(
-                          communicators.rank() == 0 && run.plans.learns() ? 1 : 0,
+                          communicators.rank() == 0 && run.plans.corrects() ? 1 : 0,
                           "time parts",
                           communicators.world()) != 0;
   return !wanted ? 0 : run.inputs.device.is_cpu() ? 1 : kOnGpu;
@@ -401,7 +401,7 @@ class RankTraining {
         .frozen = run_.inputs.frozen,
         .dropout = dropout_rates(run_.inputs.model.model),
         .left_out = left_out_,
-        .learned = run_.plans.learned(),
+        .learned = run_.plans.to_keep(),
         .configuration = {}};
     for (const ConfigEntry& entry : run_.loaded.entries) {
       state.configuration.emplace(entry.key, entry.value);

@@ -62,6 +62,13 @@ bool is_its_place(const RunConfig& config, const fs::path& run) {
                                  : fs::equivalent(folder / name, place, error));
 }
 
+bool has_moved(const CheckpointState& then, const RunConfig& now) {
+  const auto device_then = then.configuration.find("parallel.device");
+  return !std::cmp_equal(then.ranks, now.parallel.ranks) ||
+         (device_then != then.configuration.end() &&
+          device_then->second.find(now.parallel.device) == std::string::npos);
+}
+
 DataPosition data_position(
     std::int64_t items,
     std::string fingerprint,

@@ -57,6 +57,10 @@ std::vector<std::string> saved_configuration(const std::filesystem::path& run);
 // folder has another name.
 bool is_its_place(const RunConfig& config, const std::filesystem::path& run);
 
+// Whether the run goes on with another number of ranks, or on another kind of device, than it had:
+// what was measured and learned is of others.
+bool has_moved(const CheckpointState& then, const RunConfig& now);
+
 // Throws std::invalid_argument, naming key and both values, for a configuration of another run.
 // Gives the keys that may differ and do, for the user: "train.steps = 200 (was 100)".
 std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from);

@@ -135,7 +135,8 @@ void StepPlans::took(
     const Plan& plan,
     const BatchPlanner::PartSeconds& seconds,
     const std::vector<double>& computed_seconds) {
-  if (const auto changed = learns() ? planners_.fallback->observe(plan, seconds) : std::nullopt) {
+  const bool learns = corrects();
+  if (const auto changed = learns ? planners_.fallback->observe(plan, seconds) : std::nullopt) {
     options_.note(*changed);
   }
   if (!RankSpeeds::tells(computed_seconds) || !speeds_.observe(
@@ -144,11 +145,11 @@ void StepPlans::took(
                                                   static_cast<std::int64_t>(step + 1))) {
     return;
   }
-  const char* const so = learns() ? "plans take this into account"
-                                  : "plans do not take this into account; with measured costs "
-                                    "(costs.file = \"measure\") and costs.correct = true they do";
+  const char* const so = learns ? "plans take this into account"
+                                : "plans do not take this into account; with measured costs "
+                                  "(costs.file = \"measure\") and costs.correct = true they do";
   options_.note(fmt::format("step {}: {}: {}", step + 1, speeds_.said(), so));
-  if (learns()) {
+  if (learns) {
     BatchPlanner::Learned learned = planners_.fallback->learned();
     learned.speeds = speeds_.ratios();
     learned.slow_since = speeds_.slow_since();
@@ -156,9 +157,23 @@ void StepPlans::took(
   }
 }
 
-void StepPlans::learn(const BatchPlanner::Learned& learned) {
-  planners_.fallback->learn(learned);
-  speeds_.learn(learned.speeds, learned.slow_since);
+BatchPlanner::Learned StepPlans::to_keep() const {
+  BatchPlanner::Learned kept = learned();
+  if (!corrects()) {
+    kept.speeds = speeds_.ratios();
+    kept.slow_since = speeds_.slow_since();
+  }
+  return kept;
+}
+
+void StepPlans::learn(const BatchPlanner::Learned& kept) {
+  BatchPlanner::Learned of_plans = kept;
+  if (!corrects()) {
+    of_plans.speeds.clear();
+    of_plans.slow_since.clear();
+  }
+  planners_.fallback->learn(of_plans);
+  speeds_.learn(kept.speeds, kept.slow_since);
 }
 
 BatchPlanner& StepPlans::planner() {
@@ -168,10 +183,10 @@ BatchPlanner& StepPlans::planner() {
   return planner;
 }
 
-void StepPlans::go_back(const BatchPlanner::Learned& learned) {
+void StepPlans::go_back(const BatchPlanner::Learned& kept) {
   if (!given()) {
     planner();
-    learn(learned);
+    learn(kept);
   }
 }
 

@@ -54,7 +54,7 @@ class StepPlans {
   // Plans are not made.
   [[nodiscard]] bool given() const { return !options_.replay.empty() || !options_.plan.empty(); }
   // Steps correct them.
-  [[nodiscard]] bool learns() const { return options_.correct && !given(); }
+  [[nodiscard]] bool corrects() const { return options_.correct && !given(); }
 
   struct Step {
     Plan plan;
@@ -74,11 +74,14 @@ class StepPlans {
       const BatchPlanner::PartSeconds& seconds,
       const std::vector<double>& computed_seconds);
 
-  // What was learned so far, and in its place what another run did.
+  // What was learned so far that plans go by.
   [[nodiscard]] BatchPlanner::Learned learned() const { return planners_.fallback->learned(); }
-  void learn(const BatchPlanner::Learned& learned);
+  // That for a checkpoint: the speeds of ranks are with it, also where plans do not go by them.
+  [[nodiscard]] BatchPlanner::Learned to_keep() const;
+  // What was kept, in the place of what was learned.
+  void learn(const BatchPlanner::Learned& kept);
   // The next step is one that was taken before; what was learned since is forgotten.
-  void go_back(const BatchPlanner::Learned& learned);
+  void go_back(const BatchPlanner::Learned& kept);
   // The planner of fallbacks, which knows all that was learned, where documents are planned.
   DocumentPlanner* documents() { return planners_.documents; }
 

@@ -29,14 +29,7 @@ std::int64_t TrainingInputs::longest() const {
 }
 
 bool TrainingInputs::moved(const RunConfig& config) const {
-  if (!from) {
-    return false;
-  }
-  const CheckpointState& state = from->state;
-  const auto device_then = state.configuration.find("parallel.device");
-  return !std::cmp_equal(state.ranks, config.parallel.ranks) ||
-         (device_then != state.configuration.end() &&
-          device_then->second.find(config.parallel.device) == std::string::npos);
+  return from && has_moved(from->state, config);
 }
 
 std::vector<BatchSizes> TrainingInputs::largest() const {

@@ -34,8 +34,7 @@ struct TrainingInputs {
   std::vector<std::uint64_t> first_draws;        // [step] draws of the steps before it
   std::optional<Dataset> evaluation;
 
-  // It goes on with another number of ranks, or on another kind of device, than it had: what was
-  // measured and learned is of others.
+  // It goes on, and has_moved().
   [[nodiscard]] bool moved(const RunConfig& config) const;
   [[nodiscard]] std::int64_t first_step() const { return from ? from->state.step : 0; }
   // The items of a step, and the most tokens that one of any has.

@@ -36,9 +36,11 @@ std::string told_of_move(
 
 BatchPlanner::Learned still_true(
     const CheckpointState& then, const LoadedConfig& now, const PlanningNumbers& numbers) {
-  if (then.costs != numbers.costs_fingerprint() ||
-      !std::cmp_equal(then.ranks, now.config.parallel.ranks)) {
+  if (has_moved(then, now.config)) {
     return {};
+  }
+  if (then.costs != numbers.costs_fingerprint()) {  // the speeds of ranks are in no costs
+    return {.speeds = then.learned.speeds, .slow_since = then.learned.slow_since};
   }
   BatchPlanner::Learned learned = then.learned;
   if (!now.config.costs.correct) {
