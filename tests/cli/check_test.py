@@ -5,7 +5,7 @@ import os
 import re
 import unittest
 
-from support import FAILED, GOLDEN, OK, ProgramTest, read_tensors, uniform_plan
+from support import FAILED, GOLDEN, OK, USAGE, ProgramTest, read_tensors, uniform_plan
 
 MODEL = GOLDEN / "hf_llama_gqa"
 STDIT = GOLDEN.parent.parent / "configs" / "models" / "stdit_tiny.toml"
@@ -151,6 +151,22 @@ class PlanCheckTest(ProgramTest):
         self.assertGreaterEqual(len(found["problems"]), 3)
         for problem in found["problems"]:
             self.assertIn(problem, done.stdout)
+
+    def test_a_plan_of_nothing(self):
+        self.plan |= {"lengths": [], "micro_batches": []}
+        path = self.write_plan()
+        for more in ([], ["--model", MODEL], ["--model", MODEL, "--explain", "--memory-per-rank", "1GiB"]):
+            found = self.json_of("plan", "check", path, *more, code=FAILED)
+            self.assertEqual(len(found["problems"]), 1)
+            self.assertIn("lengths: no documents", found["problems"][0])
+        cluster = GOLDEN.parent.parent / "configs" / "clusters" / "8xA100-80GB.toml"
+        for command in (["simulate", "--cluster", cluster, "--ranks", 2, "--plan", path],
+                        ["train", "--data", self.write_documents([[1, 2, 3]]), "--plan", path, "--ranks", 2,
+                         "--set", f'output.folder="{self.folder}/runs"']):
+            with self.subTest(command[0]):
+                done = self.run_program(*command, "--model", MODEL, code=None)
+                self.assertIn(done.returncode, (FAILED, USAGE))
+                self.assertIn("no documents", done.stderr)
 
     def test_what_does_not_fit(self):
         path = self.write_plan()

@@ -671,12 +671,8 @@ TEST(Simulator, WritesATraceThatParses) {
 
 // No documents, fewer tokens than ranks, no layers: nothing special.
 TEST(Simulator, TakesTrivialBatches) {
-  for (const std::vector<std::int64_t>& lengths :
-       {std::vector<std::int64_t>{}, {0}, {1}, {2, 0, 1}}) {
+  for (const std::vector<std::int64_t>& lengths : {std::vector<std::int64_t>{0}, {1}, {2, 0, 1}}) {
     for (const LayerChoice& choice : all_choices()) {
-      if (lengths.empty() && !strategy("attention", choice[0].strategy).one_rank) {
-        continue;  // idle ranks are groups of their own
-      }
       const Plan plan = uniform_plan(model(), lengths, 6, alike(choice));
       const Simulation found = simulate(plan, model(), cluster(6));
       EXPECT_TRUE(std::isfinite(found.seconds)) << text(choice, 6);
@@ -723,6 +719,8 @@ TEST(Simulator, RefusesWhatDoesNotBelongTogether) {
   Plan twice = plan;
   twice.micro_batches[0].groups[0].documents = {0, 0};
   EXPECT_THAT(refusal(twice, model(), cluster(2)), testing::HasSubstr("invalid"));
+  const Plan nothing = uniform_plan(model(), {}, 2, alike(text_layer("DataZ", "gather")));
+  EXPECT_THAT(refusal(nothing, model(), cluster(2)), testing::HasSubstr("lengths: no documents"));
   const Plan wide_domain = uniform_plan(model(), {10}, 1024, alike(text_layer("MegatronTS")));
   EXPECT_THAT(
       refusal(wide_domain, model(), cluster(1024)),

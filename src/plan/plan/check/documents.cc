@@ -5,6 +5,11 @@
 namespace paradyse::check {
 
 void check_documents(Findings& findings) {
+  if (findings.plan.lengths.empty()) {
+    findings.say(
+        "lengths",
+        "no documents: a step of this plan trains on nothing; plan a batch of at least one");
+  }
   std::vector<std::string> places(findings.plan.lengths.size());
   for (std::size_t m = 0; m < findings.plan.micro_batches.size(); ++m) {
     const std::string micro_batch = path_to("micro_batches", m);

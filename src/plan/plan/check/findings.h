@@ -69,7 +69,7 @@ std::string text(Interval ranks);
 void check_sizes(Findings& findings);
 // Programs by themselves: their parts, names and layers.
 void check_programs(Findings& findings);
-// Each document stands in exactly one group of the whole plan.
+// There are documents, and each stands in exactly one group of the whole plan.
 void check_documents(Findings& findings);
 // A group by itself: ranks, shares, mesh, documents, and that its program suits it.
 CheckedGroup check_group(Findings& findings, const std::string& path, const PlanGroup& group);
