@@ -248,6 +248,14 @@ TEST(BatchPlanner, RemembersLearnsAndLeansForAnyPlanner) {
   EXPECT_EQ(*next.plan(lengths).plan, *planner.plan(lengths).plan);
 }
 
+// Of measured costs; a person may write any above -1.
+TEST(BatchPlanner, ABudgetMayBeAsGoodAsNone) {
+  PlanningTask t = task(4, std::int64_t{1} << 30);
+  t.memory_overhead = -1 + 1e-12;
+  const BatchPlanner::Answer answer = batch_planner(t)->plan({900, 800});
+  EXPECT_TRUE(answer.plan) << answer.why_not;
+}
+
 // By group: the ranks of the group that sets the time count, those that wait for it do not; and
 // what groups of two took is theirs, and says of groups of four what it says of all.
 TEST(BatchPlanner, LearnsFromTheGroupThatSetsTheTime) {

@@ -943,6 +943,23 @@ TEST_F(CostsFile, RefusesByPath) {
   EXPECT_THAT(
       with("/structured/strategies/0/rates/forward/calls", 0),
       HasSubstr("structured.strategies[0].rates.forward.calls: a rate is above 0"));
+  // Numbers of which no prediction could be made.
+  const nlohmann::json flat_good = good.flatten();
+  for (const auto& [pointer, value] : flat_good.items()) {
+    const std::string key = pointer.substr(pointer.rfind('/') + 1);
+    if (value.is_number_float() && !pointer.ends_with("/threshold/" + key)) {
+      EXPECT_THAT(with(pointer, 1e308), AllOf(HasSubstr("expected a number"), HasSubstr("1e+308")))
+          << pointer;
+    }
+  }
+  EXPECT_THAT(
+      with("/hybrid/strategies/0/levels/0/polynomials/forward/x_scale", 1e-300),
+      HasSubstr("polynomials.forward.x_scale: expected a number from 1"));
+  EXPECT_THAT(
+      with(
+          "/hybrid/strategies/0/levels/0/polynomials/forward/coefficients",
+          std::vector<double>(5, 1)),
+      HasSubstr("polynomials.forward.coefficients: expected at most 4 of them, found 5"));
   EXPECT_THAT(with("/hybrid/strategies/1", good["hybrid"]["strategies"][0]), HasSubstr("twice"));
   EXPECT_THAT(with("/format", "paradyse-plan"), HasSubstr("not a costs file"));
   EXPECT_THAT(with("/version", 1), HasSubstr("fit again"));

@@ -385,6 +385,18 @@ TEST(PlanFile, RefusesWithThePath) {
       {"unknown in bytes",
        [](Json& j) { j["micro_batches"][0]["groups"][0]["predicted"]["bytes"]["x"] = 1; },
        {"micro_batches[0].groups[0].predicted.bytes.x: unknown key", "static, saved, transient"}},
+      {"seconds that add up to infinity",
+       [](Json& j) { j["micro_batches"][0]["predicted"]["seconds"] = 1e308; },
+       {"micro_batches[0].predicted.seconds: expected a number from 0 to 1e+30", "found 1e+308"}},
+      {"a bound that is below 0",
+       [](Json& j) { j["predicted"]["lower_bound_seconds"] = -1; },
+       {"predicted.lower_bound_seconds: expected a number from 0 to", "found -1"}},
+      {"a planner that never ends",
+       [](Json& j) { j["planner"]["seconds"] = 1e31; },
+       {"planner.seconds: expected a number from 0 to"}},
+      {"shares that no rank has",
+       [](Json& j) { j["micro_batches"][1]["groups"][0]["shares"] = {1, 1e308}; },
+       {"micro_batches[1].groups[0].shares[1]: expected a number", "found 1e+308"}},
       {"unknown in model", [](Json& j) { j["model"]["layer"] = 1; }, {"model.layer: ", "'layers'"}},
       {"unknown in planner", [](Json& j) { j["planner"]["x"] = 1; }, {"planner.x: unknown key"}},
       {"text for a number",
@@ -466,9 +478,12 @@ TEST(PlanFile, RefusesWithThePath) {
 TEST(PlanFile, RefusesWhatIsNoJson) {
   const std::string& whole = example();
   for (const std::string& text : std::vector<std::string>{
-           "", " ", "{", "null x", whole + "x", "\xff", "{\"format\": \"\xff\"}", "[1, 1e999]"}) {
+           "", " ", "{", "null x", whole + "x", "\xff", "{\"format\": \"\xff\"}"}) {
     EXPECT_THAT(refusal(text), StartsWith("plan.json: not JSON: "));
   }
+  EXPECT_THAT(
+      refusal(std::string("{\"lengths\": [1, {\"a\": 1e999}]}")),
+      StartsWith("plan.json: lengths[1].a: \"1e999\" is larger than a number can be"));
   for (const std::string text : {"null", "3", "\"plan\"", "[]"}) {
     EXPECT_THAT(refusal(text), StartsWith("plan.json: the plan: expected an object")) << text;
   }
@@ -532,8 +547,10 @@ TEST(PlanFile, RefusesDeepNesting) {
 
 TEST(PlanFile, RefusesToWriteWhatJsonCannotSay) {
   Plan plan = example_plan();
-  plan.predicted.seconds = std::numeric_limits<double>::infinity();
-  EXPECT_THROW(to_json(plan), std::invalid_argument);
+  for (const double seconds : {std::numeric_limits<double>::infinity(), 1e31, -1.0}) {
+    plan.predicted.seconds = seconds;
+    EXPECT_THROW(to_json(plan), std::invalid_argument) << seconds;
+  }
   plan = example_plan();
   plan.model_name = "\xff";
   EXPECT_THROW(to_json(plan), std::invalid_argument);

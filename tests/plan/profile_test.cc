@@ -1,6 +1,7 @@
 // The profile as a file: read back exactly, cut off anywhere, damaged anywhere, gone on with.
 #include "paradyse/plan/profile.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <iterator>
 #include <limits>
 #include <random>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -16,6 +18,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/folder.h"
 
@@ -352,7 +355,7 @@ TEST_F(ProfileTest, WhatCouldNotBeReadBackIsNotWritten) {
   ProfileWriter writer(file_, header(), known);
   const std::string text = content(file_);
   std::mt19937 random(7);
-  for (const double bad : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+  for (const double bad : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e31}) {
     PartProbe part = any_part(random);
     part.seconds[1].median = bad;
     EXPECT_THROW(writer.add(part), std::invalid_argument);
@@ -408,7 +411,7 @@ TEST_F(ProfileTest, RefusesByLineAndField) {
       {2, "\"seconds\":", "\"seconds\":3,\"second\":", {"line 2: second", "unknown key"}},
       {2, "\"seconds\":", "\"work\":", {"line 2: work", "twice"}},
       {3, "\"shape\":[64", "\"shape\":[\"64\"", {"line 3: shape[0]", "found \"64\""}},
-      {3, "\"flops\":", "\"flops\":1e999,\"x\":", {"line 3", "not JSON"}},
+      {3, "\"flops\":", "\"flops\":1e999,\"x\":", {"line 3: flops", "1e999", "larger"}},
       {4, "\"peak_bytes\":3", "\"peak_bytes\":3e99", {"line 4: peak_bytes", "expected an integer"}},
       {4, "\"outcome\":\"", "\"outcome\":\"x", {"line 4: outcome", "not an outcome"}},
       {5, "\"bytes\":4096", "\"bytes\":[]", {"line 5: bytes", "found a list"}},
@@ -418,6 +421,34 @@ TEST_F(ProfileTest, RefusesByLineAndField) {
     for (const std::string& said : one.said) {
       EXPECT_THAT(refusal(file_), HasSubstr(said)) << one.from << " -> " << one.to;
     }
+  }
+  // Numbers of which no prediction could be made.
+  for (const auto& [line, pointer] :
+       {std::pair{2U, "/seconds/forward/most"},
+        {2U, "/work/forward/calls"},
+        {3U, "/flops"},
+        {5U, "/seconds/median"}}) {
+    fs::remove(file_);
+    example(file_, 8, 1);
+    std::istringstream lines(content(file_));
+    std::string text;
+    std::string one;
+    for (std::size_t i = 1; std::getline(lines, one); ++i) {
+      if (i == line) {
+        nlohmann::json json = nlohmann::json::parse(one);
+        json.at(nlohmann::json::json_pointer(pointer)) = 1e308;
+        one = json.dump();
+      }
+      text += one + "\n";
+    }
+    write(file_, text);
+    std::string path = pointer + 1;
+    std::ranges::replace(path, '/', '.');
+    EXPECT_THAT(
+        refusal(file_),
+        HasSubstr(
+            "line " + std::to_string(line) + ": " + path +
+            ": expected a number from 0 to 1e+30, found 1e+308"));
   }
   EXPECT_THAT(
       refusal(folder_ / "none.jsonl"), AllOf(HasSubstr("none.jsonl"), HasSubstr("not there")));

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <stdexcept>
 #include <string_view>
+
+#include <fmt/format.h>
 
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/plan_path.h"
@@ -19,6 +22,15 @@ namespace {
 class Guard {
  public:
   explicit Guard(const JsonSource& source) : source_(&source) {}
+
+  // Of what is read next.
+  [[nodiscard]] std::string path() const {
+    std::string path;
+    for (const Open& open : open_) {
+      path = open.array ? path_to(path, open.index) : path_to(path, open.key);
+    }
+    return path.empty() ? source_->whole : path;
+  }
 
   bool operator()(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
     using Event = nlohmann::json::parse_event_t;
@@ -62,14 +74,6 @@ class Guard {
     std::set<std::string> keys;
   };
 
-  [[nodiscard]] std::string path() const {
-    std::string path;
-    for (const Open& open : open_) {
-      path = open.array ? path_to(path, open.index) : path_to(path, open.key);
-    }
-    return path.empty() ? source_->whole : path;
-  }
-
   const JsonSource* source_;
   std::vector<Open> open_;
 };
@@ -97,9 +101,17 @@ std::string without_nan(const std::string& text) {
 }  // namespace
 
 nlohmann::json parse_json(const std::string& text, const JsonSource& source) {
+  Guard guard(source);
   try {
     no_nul(text);
-    return nlohmann::json::parse(without_nan(text), Guard(source));
+    return nlohmann::json::parse(without_nan(text), std::ref(guard));
+  } catch (const nlohmann::json::out_of_range& error) {
+    const std::string_view what = error.what();  // ends in the number, in quotes
+    const std::size_t begin = std::min(what.size(), what.find('\'') + 1);
+    throw std::invalid_argument(
+        source.name + ": " + guard.path() + ": " +
+        excerpt(std::string(what.substr(begin, what.rfind('\'') - begin))) +
+        " is larger than a number can be; correct it");
   } catch (const nlohmann::json::exception& error) {
     throw std::invalid_argument(source.name + ": not JSON: " + error.what());
   }
@@ -170,6 +182,15 @@ double JsonNode::number_from_0() const {
   return json_->get<double>();
 }
 
+double JsonNode::number(double low, double high) const {
+  const bool fits =
+      json_->is_number() && json_->get<double>() >= low && json_->get<double>() <= high;
+  if (!fits) {
+    expected(fmt::format("a number from {} to {}", low, high));
+  }
+  return json_->get<double>();
+}
+
 bool JsonNode::truth() const {
   if (!json_->is_boolean()) {
     expected("true or false");
@@ -181,6 +202,14 @@ std::vector<double> JsonNode::numbers() const {
   std::vector<double> values;
   for (const JsonNode& node : elements()) {
     values.push_back(node.number());
+  }
+  return values;
+}
+
+std::vector<double> JsonNode::numbers(double low, double high) const {
+  std::vector<double> values;
+  for (const JsonNode& node : elements()) {
+    values.push_back(node.number(low, high));
   }
   return values;
 }

@@ -17,8 +17,13 @@ struct JsonSource {
   std::string whole;
 };
 
-// Throws std::invalid_argument naming the source for a text that is no JSON, has a key twice in one
-// object (the last one would win) or nests deeper than 64.
+// More than any time, rate or amount of a machine, so that no sum or product of a few of them
+// overflows.
+inline constexpr double kMostNumber = 1e30;
+
+// Throws std::invalid_argument naming the source for a text that is no JSON, and the path, too,
+// where a key stands twice in one object (the last one would win), it nests deeper than 64, or a
+// number is larger than a double.
 nlohmann::json parse_json(const std::string& text, const JsonSource& source);
 
 // A JSON value and where it stands.  Refers to both the value and the source.  All that reads
@@ -41,6 +46,7 @@ class JsonNode {
   [[nodiscard]] std::string text() const;
   [[nodiscard]] double number() const;
   [[nodiscard]] double number_from_0() const;
+  [[nodiscard]] double number(double low, double high) const;
   [[nodiscard]] bool truth() const;
 
   template <typename Integer>
@@ -66,6 +72,7 @@ class JsonNode {
     return values;
   }
   [[nodiscard]] std::vector<double> numbers() const;
+  [[nodiscard]] std::vector<double> numbers(double low, double high) const;
 
  private:
   JsonNode(const nlohmann::json& json, std::string path, const JsonSource& source)

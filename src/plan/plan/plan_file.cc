@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/index.h"
@@ -27,21 +28,25 @@ constexpr std::int64_t kVersion = 1;
 
 // --- writing -------------------------------------------------------------------------------------
 
-double finite(double seconds) {
-  if (!std::isfinite(seconds)) {
-    throw std::invalid_argument(
-        "to_json: predicted seconds are " + std::to_string(seconds) +
-        ", which JSON cannot represent: omit unknown values");
+double readable(double seconds) {
+  if (!(seconds >= 0 && seconds <= kMostNumber)) {
+    throw std::invalid_argument(fmt::format(
+        "to_json: predicted seconds are {}, and a plan file has numbers from 0 to {}: omit unknown "
+        "values",
+        seconds,
+        kMostNumber));
   }
   return seconds;
 }
 
-void expect_finite(const std::vector<double>& shares) {
+void expect_readable(const std::vector<double>& shares) {
   for (const double share : shares) {
-    if (!std::isfinite(share)) {
-      throw std::invalid_argument(
-          "to_json: a share of a group is " + std::to_string(share) +
-          ", which JSON cannot represent: shares are positive numbers; omit them for even cuts");
+    if (!(std::abs(share) <= kMostNumber)) {
+      throw std::invalid_argument(fmt::format(
+          "to_json: a share of a group is {}: shares are positive numbers up to {}; omit them for "
+          "even cuts",
+          share,
+          kMostNumber));
     }
   }
 }
@@ -49,10 +54,10 @@ void expect_finite(const std::vector<double>& shares) {
 void put(Json& into, const Predicted& predicted) {
   Json json = Json::object();
   if (predicted.seconds) {
-    json["seconds"] = finite(*predicted.seconds);
+    json["seconds"] = readable(*predicted.seconds);
   }
   if (predicted.lower_bound_seconds) {
-    json["lower_bound_seconds"] = finite(*predicted.lower_bound_seconds);
+    json["lower_bound_seconds"] = readable(*predicted.lower_bound_seconds);
   }
   if (predicted.bytes) {
     json["bytes"] = {
@@ -146,7 +151,7 @@ Json json_of(const Plan& plan, Content content) {
       Json one = {
           {"ranks", group.ranks}, {"documents", group.documents}, {"program", group.program}};
       if (!group.shares.empty()) {
-        expect_finite(group.shares);
+        expect_readable(group.shares);
         one["shares"] = group.shares;
       }
       if (!group.mesh.empty()) {
@@ -177,7 +182,7 @@ Json json_of(const Plan& plan, Content content) {
       planner["space"] = plan.planner_space;
     }
     if (plan.planner_seconds) {
-      planner["seconds"] = finite(*plan.planner_seconds);
+      planner["seconds"] = readable(*plan.planner_seconds);
     }
     if (!planner.empty()) {
       json["planner"] = std::move(planner);
@@ -196,10 +201,10 @@ Predicted predicted_from(const JsonNode& parent) {
   const JsonNode node = parent.at("predicted");
   node.allow({"seconds", "lower_bound_seconds", "bytes"});
   if (node.has("seconds")) {
-    predicted.seconds = node.at("seconds").number();
+    predicted.seconds = node.at("seconds").number(0, kMostNumber);
   }
   if (node.has("lower_bound_seconds")) {
-    predicted.lower_bound_seconds = node.at("lower_bound_seconds").number();
+    predicted.lower_bound_seconds = node.at("lower_bound_seconds").number(0, kMostNumber);
   }
   if (node.has("bytes")) {
     const JsonNode bytes = node.at("bytes");
@@ -357,7 +362,7 @@ PlanGroup group_from(const JsonNode& node) {
       .program = node.at("program").text(),
       .predicted = predicted_from(node)};
   if (node.has("shares")) {
-    group.shares = node.at("shares").numbers();
+    group.shares = node.at("shares").numbers(-kMostNumber, kMostNumber);
     if (group.shares.empty()) {
       node.at("shares").fail(
           "no shares for " + std::to_string(group.ranks.size()) +
@@ -450,7 +455,7 @@ Plan plan_from(const JsonNode& root) {
       plan.planner_space = planner.at("space").text();
     }
     if (planner.has("seconds")) {
-      plan.planner_seconds = planner.at("seconds").number();
+      plan.planner_seconds = planner.at("seconds").number(0, kMostNumber);
     }
   }
   return plan;

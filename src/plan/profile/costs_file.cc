@@ -3,6 +3,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/index.h"
@@ -40,11 +41,13 @@ std::vector<std::string> phase_names() { return {kPhaseNames.begin(), kPhaseName
 
 // --- writing -------------------------------------------------------------------------------------
 
-double finite(double value, const char* what) {
-  if (!std::isfinite(value)) {
-    throw std::invalid_argument(
-        std::string("costs: ") + what + " is " + std::to_string(value) +
-        ", which JSON cannot represent: fit again");
+double readable(double value, const char* what) {
+  if (!(std::abs(value) <= kMostNumber)) {
+    throw std::invalid_argument(fmt::format(
+        "costs: {} is {}, and a costs file has numbers up to {}: fit again",
+        what,
+        value,
+        kMostNumber));
   }
   return value;
 }
@@ -54,7 +57,7 @@ Json json_of(const PhaseRates& rates) {
   const std::vector<std::string> names = rate_names();
   for (std::size_t phase = 0; phase < kPartPhases; ++phase) {
     for (std::size_t i = 0; i < Rates::kCount; ++i) {
-      json[kPhaseNames[phase]][names[i]] = finite(rates[phase].values[i], "a rate");
+      json[kPhaseNames[phase]][names[i]] = readable(rates[phase].values[i], "a rate");
     }
   }
   return json;
@@ -62,8 +65,8 @@ Json json_of(const PhaseRates& rates) {
 
 void put(const FittedRates& fitted, Json& into) {
   into["longest"] = fitted.longest;
-  into["error_inside"] = finite(fitted.error_inside, "an error");
-  into["error_beyond"] = finite(fitted.error_beyond, "an error");
+  into["error_inside"] = readable(fitted.error_inside, "an error");
+  into["error_beyond"] = readable(fitted.error_beyond, "an error");
   into["rates"] = json_of(fitted.rates);
 }
 
@@ -93,18 +96,18 @@ Json json_of(const Structured& model) {
 
 Json json_of(const Polynomial& polynomial) {
   for (const double coefficient : polynomial.coefficients) {
-    finite(coefficient, "a coefficient");
+    readable(coefficient, "a coefficient");
   }
   return {
-      {"x_scale", finite(polynomial.x_scale, "a scale")},
+      {"x_scale", readable(polynomial.x_scale, "a scale")},
       {"coefficients", polynomial.coefficients}};
 }
 
 Json json_of(const HybridFit& fit) {
   Json json = {
       {"use", kUseNames[idx(fit.use)]},
-      {"error_inside", finite(fit.error_inside, "an error")},
-      {"error_beyond", finite(fit.error_beyond, "an error")},
+      {"error_inside", readable(fit.error_inside, "an error")},
+      {"error_beyond", readable(fit.error_beyond, "an error")},
       {"levels", Json::array()}};
   for (const auto& [level, fitted] : fit.levels) {
     Json one = {{"recompute", to_string(level)}, {"longest", fitted.longest}};
@@ -146,10 +149,10 @@ Json json_of(const Costs& costs) {
       {"version", kCostsVersion},
       {"header", json_of(costs.header)},
       {"best", costs.best},
-      {"memory_overhead", finite(costs.memory_overhead, "memory_overhead")},
+      {"memory_overhead", readable(costs.memory_overhead, "memory_overhead")},
       {"optimizer_seconds_per_byte",
-       finite(costs.optimizer_seconds_per_byte, "optimizer_seconds_per_byte")},
-      {"step_seconds", finite(costs.step_seconds, "step_seconds")}};
+       readable(costs.optimizer_seconds_per_byte, "optimizer_seconds_per_byte")},
+      {"step_seconds", readable(costs.step_seconds, "step_seconds")}};
   if (costs.attention_dense_from) {
     json["attention_dense_from"] = *costs.attention_dense_from;
   }
@@ -166,7 +169,7 @@ Json json_of(const Costs& costs) {
 
 // Rates above 0: seconds rise with every amount.
 double rate_from(const JsonNode& node) {
-  const double rate = node.number();
+  const double rate = node.number(0, kMostNumber);
   if (!(rate > 0)) {
     node.fail("a rate is above 0, found " + std::to_string(rate) + "; fit again");
   }
@@ -193,8 +196,8 @@ FittedRates fitted_from(const JsonNode& node, std::vector<std::string> names) {
   return {
       .rates = rates_from(node.at("rates")),
       .longest = node.at("longest").integer<std::int64_t>(0),
-      .error_inside = node.at("error_inside").number_from_0(),
-      .error_beyond = node.at("error_beyond").number_from_0()};
+      .error_inside = node.at("error_inside").number(0, kMostNumber),
+      .error_beyond = node.at("error_beyond").number(0, kMostNumber)};
 }
 
 // Throws unless `key` is new in the map.
@@ -228,10 +231,20 @@ std::shared_ptr<Structured> structured_from(const JsonNode& node) {
   return model;
 }
 
+// Of tokens, the longest measured document being 1; its powers stay within a double.
 Polynomial polynomial_from(const JsonNode& node) {
   node.allow({"x_scale", "coefficients"});
-  return {
-      .x_scale = rate_from(node.at("x_scale")), .coefficients = node.at("coefficients").numbers()};
+  const JsonNode coefficients = node.at("coefficients");
+  Polynomial polynomial{
+      .x_scale = node.at("x_scale").number(1, kMostNumber),
+      .coefficients = coefficients.numbers(-kMostNumber, kMostNumber)};
+  if (polynomial.coefficients.size() > kMostDegree + 1) {
+    coefficients.fail(fmt::format(
+        "expected at most {} of them, found {}; fit again",
+        kMostDegree + 1,
+        polynomial.coefficients.size()));
+  }
+  return polynomial;
 }
 
 // The name's place among `names`.
@@ -264,8 +277,8 @@ HybridFit hybrid_fit_from(const JsonNode& node) {
       {"part", "strategy", "ranks", "use", "error_inside", "error_beyond", "levels", "forests"});
   HybridFit fit{
       .use = static_cast<HybridFit::Use>(place_of(node.at("use"), kUseNames)),
-      .error_inside = node.at("error_inside").number_from_0(),
-      .error_beyond = node.at("error_beyond").number_from_0()};
+      .error_inside = node.at("error_inside").number(0, kMostNumber),
+      .error_beyond = node.at("error_beyond").number(0, kMostNumber)};
   for (const JsonNode& one : node.at("levels").elements()) {
     HybridFit::Level level{.longest = one.at("longest").integer<std::int64_t>(0)};
     if (fit.use == HybridFit::Use::forest) {
@@ -309,7 +322,7 @@ std::shared_ptr<HybridModel> hybrid_from(const JsonNode& node) {
 // A negative one says that ranks take less than is counted: a person may write it, training
 // survives it (retries).
 double overhead(const JsonNode& node) {
-  const double ratio = node.number();
+  const double ratio = node.number(-kMostNumber, kMostNumber);
   if (ratio <= -1) {
     node.fail("expected a ratio above -1, found " + std::to_string(ratio));
   }
@@ -340,8 +353,8 @@ Costs costs_from(const JsonNode& root) {
       .header = header_from(root.at("header")),
       .best = kModels[place_of(root.at("best"), kModels)],
       .memory_overhead = overhead(root.at("memory_overhead")),
-      .optimizer_seconds_per_byte = root.at("optimizer_seconds_per_byte").number_from_0(),
-      .step_seconds = root.at("step_seconds").number_from_0()};
+      .optimizer_seconds_per_byte = root.at("optimizer_seconds_per_byte").number(0, kMostNumber),
+      .step_seconds = root.at("step_seconds").number(0, kMostNumber)};
   if (root.has("attention_dense_from")) {
     costs.attention_dense_from = root.at("attention_dense_from").integer<std::int64_t>(1);
   }

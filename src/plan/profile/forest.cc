@@ -183,7 +183,7 @@ Forest forest_from(const JsonNode& node, int features) {
     const auto feature = lists.at("feature").integers<int>();
     const auto threshold = lists.at("threshold").numbers();
     const auto below = lists.at("below").integers<int>();
-    const auto value = lists.at("value").numbers();
+    const auto value = lists.at("value").numbers(-kMostNumber, kMostNumber);
     const std::size_t n = feature.size();
     if (n == 0 || threshold.size() != n || below.size() != n || value.size() != n) {
       lists.fail(

@@ -3,13 +3,21 @@
 #include <cmath>
 #include <stdexcept>
 
+#include <fmt/format.h>
+
 namespace paradyse {
 
 nlohmann::ordered_json json_of(const HeldOutError& error) {
-  if (!std::isfinite(error.mean) || !std::isfinite(error.worst) ||
-      !std::isfinite(error.bias.value_or(0)) || !std::isfinite(error.floor.value_or(0))) {
-    throw std::invalid_argument(
-        "an error of " + error.part + " on lengths left out is no number: fit again");
+  for (const double value :
+       {error.mean, error.worst, error.bias.value_or(0), error.floor.value_or(0)}) {
+    if (!(std::abs(value) <= kMostNumber)) {
+      throw std::invalid_argument(fmt::format(
+          "an error of {} on lengths left out is {}, and a costs file has numbers up to {}: fit "
+          "again",
+          error.part,
+          value,
+          kMostNumber));
+    }
   }
   nlohmann::ordered_json json = {
       {"model", error.model},
@@ -45,10 +53,12 @@ HeldOutError held_out_error_from(const JsonNode& node) {
       .strategy = node.at("strategy").text(),
       .beyond = beyond,
       .probes = node.at("probes").integer<std::int64_t>(0),
-      .mean = node.at("mean").number_from_0(),
-      .worst = node.at("worst").number_from_0(),
-      .bias = node.has("bias") ? std::optional(node.at("bias").number()) : std::nullopt,
-      .floor = node.has("floor") ? std::optional(node.at("floor").number_from_0()) : std::nullopt,
+      .mean = node.at("mean").number(0, kMostNumber),
+      .worst = node.at("worst").number(0, kMostNumber),
+      .bias = node.has("bias") ? std::optional(node.at("bias").number(-kMostNumber, kMostNumber))
+                               : std::nullopt,
+      .floor =
+          node.has("floor") ? std::optional(node.at("floor").number(0, kMostNumber)) : std::nullopt,
       .ranks = node.has("ranks") ? node.at("ranks").integer<int>(1) : 0};
 }
 

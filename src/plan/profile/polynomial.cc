@@ -58,7 +58,7 @@ Polynomial polynomial_by_aic(std::span<const double> x_values, std::span<const d
                           std::numeric_limits<double>::min();
   Candidate best = of_degree(std::min(1, places - 1), x, y);
   double least = std::numeric_limits<double>::infinity();
-  for (int degree = 1; degree <= std::min(3, places - 2); ++degree) {
+  for (int degree = 1; degree <= std::min(kMostDegree, places - 2); ++degree) {
     Candidate candidate = of_degree(degree, x, y);
     const auto count = static_cast<double>(n);
     const double aic =

@@ -7,6 +7,8 @@
 
 namespace paradyse {
 
+inline constexpr int kMostDegree = 3;
+
 // Sum of coefficients[i] (x / x_scale)^i.
 struct Polynomial {
   double x_scale = 1;

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/index.h"
@@ -30,10 +31,12 @@ constexpr std::array<const char*, 3> kOutcomeNames = {"measured", "memory", "tim
 // --- writing -------------------------------------------------------------------------------------
 
 double from_0(double value, const char* what) {
-  if (!std::isfinite(value) || value < 0) {
-    throw std::invalid_argument(
-        std::string("a probe's ") + what + " is " + std::to_string(value) +
-        ": a profile holds numbers from 0; leave the probe out");
+  if (!(value >= 0 && value <= kMostNumber)) {
+    throw std::invalid_argument(fmt::format(
+        "a probe's {} is {}: a profile holds numbers from 0 to {}; leave the probe out",
+        what,
+        value,
+        kMostNumber));
   }
   return value;
 }
@@ -124,16 +127,16 @@ std::string first_line(const ProfileHeader& header) {
 Spread spread_from(const JsonNode& node) {
   node.allow({"median", "least", "most"});
   return {
-      .median = node.at("median").number_from_0(),
-      .least = node.at("least").number_from_0(),
-      .most = node.at("most").number_from_0()};
+      .median = node.at("median").number(0, kMostNumber),
+      .least = node.at("least").number(0, kMostNumber),
+      .most = node.at("most").number(0, kMostNumber)};
 }
 
 Amounts amounts_from(const JsonNode& node) {
   node.allow({Amounts::kNames.begin(), Amounts::kNames.end()});
   Amounts amounts;
   for (std::size_t i = 0; i < Amounts::kCount; ++i) {
-    amounts.values[i] = node.at(Amounts::kNames[i]).number_from_0();
+    amounts.values[i] = node.at(Amounts::kNames[i]).number(0, kMostNumber);
   }
   return amounts;
 }
@@ -185,7 +188,7 @@ PartProbe part_from(const JsonNode& node) {
     processor.allow({kPhaseNames.begin(), kPhaseNames.end()});
     auto& its = probe.processor_seconds.emplace();
     for (std::size_t i = 0; i < kPartPhases; ++i) {
-      its[i] = processor.at(kPhaseNames[i]).number_from_0();
+      its[i] = processor.at(kPhaseNames[i]).number(0, kMostNumber);
     }
   }
   return probe;
@@ -235,7 +238,7 @@ KernelProbe kernel_from(const JsonNode& node) {
   return {
       .kernel = node.at("kernel").text(),
       .shape = node.at("shape").integers<std::int64_t>(),
-      .flops = node.at("flops").number_from_0(),
+      .flops = node.at("flops").number(0, kMostNumber),
       .seconds = spread_from(node.at("seconds"))};
 }
 

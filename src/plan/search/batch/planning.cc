@@ -106,11 +106,12 @@ bool Planning::may_leave_weights_whole() const {
 }
 
 std::int64_t Planning::budget(std::int64_t tokens, Caps caps) const {
+  const double counted =  // bytes; an overhead near -1 makes it any number
+      static_cast<double>(task_.memory_per_rank) / (1 + task_.memory_overhead);
   const std::int64_t bytes =
-      task_.memory_per_rank == 0
+      task_.memory_per_rank == 0 || counted >= static_cast<double>(kUnlimited)
           ? kUnlimited
-          : static_cast<std::int64_t>(
-                static_cast<double>(task_.memory_per_rank) / (1 + task_.memory_overhead));
+          : static_cast<std::int64_t>(counted);
   const auto cap = held_to_.find(log2_bucket(tokens));
   return cap == held_to_.end() || caps == Caps::passed ? bytes : std::min(bytes, cap->second);
 }
