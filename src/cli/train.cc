@@ -19,6 +19,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/wrapped_text.h"
+#include "src/plan/config/fields.h"
 #include "src/plan/report/prediction_error.h"
 #include "src/plan/report/run_report.h"
 #include "src/run/train/summary_json.h"
@@ -323,7 +324,8 @@ void add_train(CLI::App& app, Common& common) {
           "--resume",
           options->resume,
           "Continue the run in this folder from its newest checkpoint, with its configuration; "
-          "--set may change train.steps, optimizer, checkpoint, memory and strategies")
+          "--set may change " +
+              changeable_keys())
       ->check(not_empty())
       ->option_text("RUN");
   command

@@ -60,6 +60,14 @@ class UsageTest(ProgramTest):
         self.assertIn("did you mean 'train'?", self.error_of("config", "trian"))
         self.assertIn("--markdown", self.error_of("config", "train", "--markdown"))
 
+    def test_help_of_resume_lists_what_may_change(self):
+        text = " ".join(self.help("train").split())
+        said = re.search(r"with its configuration; --set may change (.*?) --resume-from", text).group(1)
+        for words in ("data.path, data.eval_path, parallel, costs, train (but not tokens_per_step, dtype)",
+                      "output (but not folder, name), checkpoint"):
+            self.assertIn(words, said)
+        self.assertNotIn("seed", said)
+
     def test_unknown_command_gets_the_nearest(self):
         self.assertIn("did you mean 'train'?", self.error_of("trian"))
         self.assertIn("did you mean 'check'?", self.error_of("plan", "chek"))

@@ -1,8 +1,11 @@
 #include "src/run/train/resume.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/plan/config/fields.h"
 #include "src/run/train/dataset.h"
 #include "src/run/train/training_plans.h"
 #include "tests/support/folder.h"
@@ -87,6 +90,35 @@ TEST(Resume, RefusesWhatWouldBeAnotherRun) {
   EXPECT_THAT(
       expect_same_run(config({"data.order=shuffled", "train.steps=11"}), shuffled),
       ElementsAre("train.steps = 11 (was 10)"));
+}
+
+// What resuming refuses is what the help does not list: of each section, or of each of its keys.
+TEST(Resume, TheHelpListsWhatMayChange) {
+  const Resumed from = after_five(config({"train.steps=10", "data.order=shuffled"}));
+  const std::string said = ", " + changeable_keys() + ",";
+  int fixed = 0;
+  for (const ConfigKey& key : config_keys()) {
+    if (key.key == "train.steps") {
+      continue;  // its value counts
+    }
+    LoadedConfig now = config({"train.steps=10", "data.order=shuffled"});
+    ConfigEntry& entry = *std::ranges::find(now.entries, key.key, &ConfigEntry::key);
+    entry.value += "x";
+    entry.origin = "--set";
+    const bool refused = !refusal([&] { expect_same_run(now, from); }).empty();
+    fixed += refused ? 1 : 0;
+    const std::size_t dot = key.key.find('.');
+    const std::string section = ", " + key.key.substr(0, dot);
+    const std::size_t but = said.find(section + " (but not ");
+    const std::string kept =
+        but == std::string::npos ? "" : said.substr(but, said.find(')', but) - but);
+    const bool whole = said.find(section + ",") != std::string::npos || !kept.empty();
+    const bool named = said.find(", " + key.key + ",") != std::string::npos;
+    const std::string name = " " + key.key.substr(dot + 1);
+    const bool left_out = (kept + ",").find(name + ",") != std::string::npos;
+    EXPECT_EQ(refused, !(named || (whole && !left_out))) << key.key << said;
+  }
+  EXPECT_GT(fixed, 20);
 }
 
 // A run is where it is: its folder may have moved, and what it began with need not be there any

@@ -166,6 +166,7 @@ struct ConfigKey {
   std::string accepted;       // "a whole number from 1"
   std::string meaning;        // a sentence or two
   std::string models = {};    // that alone know it; "": all do
+  bool fixed = false;         // in a run: one that is resumed cannot change it
 };
 // All keys, in the order of the struct.
 std::vector<ConfigKey> config_keys();

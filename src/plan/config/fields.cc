@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <sstream>
+#include <utility>
 
 #include <toml++/toml.h>
 
@@ -96,54 +98,64 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "model.random_weights",
        .help = "Use random weights for a Hugging Face folder as well. Otherwise a folder whose "
                "weights cannot be read is an error.",
-       .value = &c.model.random_weights},
+       .value = &c.model.random_weights,
+       .fixed = true},
       {.key = "model.seed",
        .help = "Seed of random weights and of dropout.",
        .value = &c.model.seed,
-       .range = from_zero},
+       .range = from_zero,
+       .fixed = true},
       {.key = "model.dropout",
        .help = "Residual and embedding dropout. A negative value takes the rate from the model's "
                "configuration.",
        .value = &c.model.dropout,
        .range = own_or_share,
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "model.attention_dropout",
        .help = "Dropout of attention probabilities. A negative value takes the rate from the "
                "model's configuration.",
        .value = &c.model.attention_dropout,
        .range = own_or_share,
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "lora.r",
        .help = "Rank of LoRA adapters. The model's weights are frozen, and adapters are trained. "
                "0: no adapters, or those of lora.path.",
        .value = &c.lora.r,
        .range = {.low = 0, .high = kMostLoraRank},
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "lora.alpha",
        .help = "LoRA scaling: an adapter's product is multiplied by alpha / r.",
        .value = &c.lora.alpha,
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "lora.target_modules",
        .help = "Names of the modules that get an adapter, for example q_proj and v_proj. "
                "all-linear: every linear layer except the head.",
        .value = &c.lora.target_modules,
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "lora.use_rslora",
        .help = "Rank-stabilized LoRA: multiply by alpha / sqrt(r) instead of alpha / r.",
        .value = &c.lora.use_rslora,
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "lora.bias",
        .help = "Biases of the model that are trained beside the adapters. lora_only: those of the "
                "modules that have an adapter.",
        .value = &c.lora.bias,
        .accepted = {"none", "all", "lora_only"},
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "lora.dropout",
        .help = "LoRA dropout, which is not implemented: only 0 can be trained. A negative value "
                "takes the rate from lora.path.",
        .value = &c.lora.dropout,
        .range = own_or_share,
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "lora.path",
        .help = "PEFT folder (adapter_config.json and adapter_model.safetensors) whose adapters are "
                "trained further, beside the weights of model.path. lora.r and the other "
@@ -159,7 +171,8 @@ std::vector<Field> fields(RunConfig& c) {
                "the others. Empty: every document of all entries is drawn once an epoch.",
        .value = &c.data.weights,
        .range = {.low = 0, .low_open = true},
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "data.eval_path",
        .help = "Held-out documents, given like data.path. Their loss is measured at the end, and "
                "during training with train.eval_every. Empty: none.",
@@ -169,42 +182,49 @@ std::vector<Field> fields(RunConfig& c) {
                "them, from 1 on a number. They are chosen by data.seed and never trained on. 0: "
                "none.",
        .value = &c.data.held_out,
-       .range = from_zero},
+       .range = from_zero,
+       .fixed = true},
       {.key = "data.min_tokens",
        .help = "Shorter documents are left out; the run says how many.",
        .value = &c.data.min_tokens,
        .range = from_zero,
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "data.max_tokens",
        .help = "Longest document in tokens; data.too_long says what happens to longer ones. 0: no "
                "limit, or, for a model with learned positions, their number.",
        .value = &c.data.max_tokens,
        .range = from_zero,
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "data.too_long",
        .help = "What happens to a document longer than data.max_tokens. cut: its end is cut off. "
                "skip: it is left out. refuse: the run does not start. split: it becomes several "
                "documents of at most that length.",
        .value = &c.data.too_long,
        .accepted = {"cut", "skip", "refuse", "split"},
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "data.bytes",
        .help = "Use the bytes of text as tokens even if the model has a tokenizer. Otherwise text "
                "for such a model is an error.",
        .value = &c.data.bytes,
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "data.protein",
        .help = "Read alignments as proteins even if nine letters in ten are A, C, G, T, U or N. "
                "Otherwise such an alignment is refused as one of nucleotides.",
        .value = &c.data.protein,
-       .known_by = KnownBy::alignments},
+       .known_by = KnownBy::alignments,
+       .fixed = true},
       {.key = "data.masked_residues",
        .help = "Residues of alignments to leave out; the others keep their positions. "
                "marked: columns with an m in the line #=GC MM of a Stockholm file. unknown: those, "
                "and where the first sequence has X, J or O. none: no residue.",
        .value = &c.data.masked_residues,
        .accepted = {"marked", "unknown", "none"},
-       .known_by = KnownBy::alignments},
+       .known_by = KnownBy::alignments,
+       .fixed = true},
       {.key = "data.masked_letters",
        .help =
            "Letters of alignments that do not count, for a model with msa_mask. marked: letters "
@@ -212,40 +232,47 @@ std::vector<Field> fields(RunConfig& c) {
            "the first letter of a sequence and after its last. none: no letter.",
        .value = &c.data.masked_letters,
        .accepted = {"none", "marked", "ends"},
-       .known_by = KnownBy::alignments},
+       .known_by = KnownBy::alignments,
+       .fixed = true},
       {.key = "data.sequences",
        .help =
            "Number of sequences of an alignment in the MSA: the first one, and others drawn for "
            "each sample. 0: all, or 512 for a model with no_extra_blocks.",
        .value = &c.data.sequences,
        .range = from_zero,
-       .known_by = KnownBy::alignments},
+       .known_by = KnownBy::alignments,
+       .fixed = true},
       {.key = "data.extra_sequences",
        .help =
            "For a model with no_extra_blocks: maximum number of sequences of an alignment, beyond "
            "its MSA, for the extra-MSA stack. 0: 1024.",
        .value = &c.data.extra_sequences,
        .range = from_zero,
-       .known_by = KnownBy::alignments},
+       .known_by = KnownBy::alignments,
+       .fixed = true},
       {.key = "data.end_id",
        .help = "Token added after each text. auto: the tokenizer's end-of-text token, or none for "
                "a model without a tokenizer.",
        .value = &c.data.end_id,
        .id = true,
-       .known_by = KnownBy::documents},
+       .known_by = KnownBy::documents,
+       .fixed = true},
       {.key = "data.order",
        .help = "Order of documents. curriculum: short documents first (see data.curriculum_share).",
        .value = &c.data.order,
-       .accepted = {"shuffled", "sorted", "curriculum"}},
+       .accepted = {"shuffled", "sorted", "curriculum"},
+       .fixed = true},
       {.key = "data.curriculum_share",
        .help = "Share of the run's documents that are ordered by length under data.order = "
                "\"curriculum\".",
        .value = &c.data.curriculum_share,
-       .range = share},
+       .range = share,
+       .fixed = true},
       {.key = "data.seed",
        .help = "Seed of the order of documents.",
        .value = &c.data.seed,
-       .range = from_zero},
+       .range = from_zero,
+       .fixed = true},
       {.key = "parallel.ranks",
        .help = "Number of ranks. Under torchrun, srun, mpirun or paradyse launch it is the number "
                "of processes.",
@@ -373,12 +400,14 @@ std::vector<Field> fields(RunConfig& c) {
       {.key = "train.tokens_per_step",
        .help = "Documents are added to a step until it has this many tokens.",
        .value = &c.train.tokens_per_step,
-       .range = {.low = 1, .high = kMostTokens}},
+       .range = {.low = 1, .high = kMostTokens},
+       .fixed = true},
       {.key = "train.dtype",
        .help = "Data type of activations and gathered weights. With bfloat16 and float16, master "
                "weights are float32.",
        .value = &c.train.dtype,
-       .accepted = dtype_names()},
+       .accepted = dtype_names(),
+       .fixed = true},
       {.key = "train.metrics_groups",
        .help = "Write predicted and measured time of each group of ranks to metrics.jsonl.",
        .value = &c.train.metrics_groups},
@@ -440,13 +469,16 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Folder with the moments of AdamW and its number of steps, which a new run begins "
                "with. python -m paradyse.torch.dcp from --optimizer writes it. Empty: moments "
                "begin as zeros.",
-       .value = &c.optimizer.path},
+       .value = &c.optimizer.path,
+       .fixed = true},
       {.key = "output.folder",
        .help = "Folder in which each run makes a folder of its own.",
-       .value = &c.output.folder},
+       .value = &c.output.folder,
+       .fixed = true},
       {.key = "output.name",
        .help = "Name of the run's folder. Empty: date and time.",
-       .value = &c.output.name},
+       .value = &c.output.name,
+       .fixed = true},
       {.key = "output.trace",
        .help = "Write trace.json, for ui.perfetto.dev.",
        .value = &c.output.trace},
@@ -545,6 +577,36 @@ std::vector<std::pair<std::string, KnownBy>> keys_of_others(
     }
   }
   return keys;
+}
+
+std::string changeable_keys() {
+  struct Section {
+    std::vector<std::string> free;
+    std::vector<std::string> fixed;
+  };
+  RunConfig defaults;
+  std::vector<std::pair<std::string, Section>> sections;
+  for (const Field& field : fields(defaults)) {
+    const std::string name = section_of(field.key);
+    if (sections.empty() || sections.back().first != name) {
+      sections.emplace_back(name, Section{});
+    }
+    Section& section = sections.back().second;
+    (field.fixed ? section.fixed : section.free).push_back(field.key);
+  }
+  std::vector<std::string> texts;
+  for (auto& [name, section] : sections) {
+    if (section.free.size() < section.fixed.size()) {
+      std::ranges::move(section.free, std::back_inserter(texts));
+      continue;
+    }
+    std::vector<std::string> kept;
+    for (const std::string& key : section.fixed) {
+      kept.push_back(key.substr(name.size() + 1));
+    }
+    texts.push_back(kept.empty() ? name : name + " (but not " + list_of(kept) + ")");
+  }
+  return list_of(texts);
 }
 
 std::string to_string(KnownBy models) {

@@ -52,6 +52,7 @@ struct Field {
   std::string old_key = {};                // accepted, too
   std::vector<Renamed> renamed = {};       // values whose old name is accepted, too
   KnownBy known_by = KnownBy::all;         // to others it does nothing, which is said or refused
+  bool fixed = false;  // it makes a run the run it is: resumed, it cannot change
 };
 
 // In the order of the struct; they write into `config`.
@@ -66,6 +67,9 @@ std::vector<std::pair<std::string, KnownBy>> keys_of_others(
     const RunConfig& config, KnownBy models);
 // "language models"; of all and none "".
 std::string to_string(KnownBy models);
+
+// The keys that a resumed run may change, in short: "data.path, parallel, train (but not dtype)".
+std::string changeable_keys();
 
 // What a field takes, as in "a whole number from 1".
 std::string accepted_text(const Field& field);

@@ -32,7 +32,8 @@ std::vector<ConfigKey> config_keys() {
          .default_value = toml_text(field),
          .accepted = accepted_text(field),
          .meaning = field.help,
-         .models = to_string(field.known_by)});
+         .models = to_string(field.known_by),
+         .fixed = field.fixed});
   }
   return keys;
 }
@@ -55,7 +56,8 @@ std::string config_reference() {
         text += "\n### `" + key.key + "`\n\n";
         text += wrapped_text(
             "Default `" + key.default_value + "`; accepted: " + key.accepted + "." +
-                (key.models.empty() ? "" : " Only for " + key.models + "."),
+                (key.models.empty() ? "" : " Only for " + key.models + ".") +
+                (key.fixed ? " A resumed run cannot change it." : ""),
             "",
             100);
         text += "\n" + wrapped_text(key.meaning, "", 100);

@@ -16,43 +16,6 @@
 namespace paradyse {
 namespace fs = std::filesystem;
 
-namespace {
-
-// What makes a run the run it is.
-constexpr const char* kFixed[] = {
-    "model.random_weights",
-    "model.seed",
-    "model.dropout",
-    "model.attention_dropout",
-    "lora.r",
-    "lora.alpha",
-    "lora.target_modules",
-    "lora.use_rslora",
-    "lora.bias",
-    "lora.dropout",
-    "data.min_tokens",
-    "data.max_tokens",
-    "data.weights",
-    "data.held_out",
-    "data.too_long",
-    "data.bytes",
-    "data.protein",
-    "data.masked_residues",
-    "data.masked_letters",
-    "data.sequences",
-    "data.extra_sequences",
-    "data.end_id",
-    "data.order",
-    "data.curriculum_share",
-    "data.seed",
-    "train.tokens_per_step",
-    "train.dtype",
-    "output.folder",
-    "output.name",
-};
-
-}  // namespace
-
 bool is_its_place(const RunConfig& config, const fs::path& run) {
   std::error_code error;
   const fs::path place = fs::canonical(run, error);
@@ -234,6 +197,7 @@ void expect_steps(const std::string& key, std::int64_t steps, const Resumed& fro
 std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from) {
   const CheckpointState& state = from.state;
   const RunConfig& config = now.config;
+  const std::vector<ConfigKey> keys = config_keys();
   std::vector<std::string> changes;
   const fs::path run = from.checkpoint.parent_path().parent_path();
   const std::string file = (run / "config.toml").string();
@@ -255,11 +219,10 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
     }
     const bool is_moved = entry.key.starts_with("output.") && is_its_place(config, run);
     // What another program's moments were read from is not read again.
-    const bool gives_moments =
-        entry.key == "optimizer.path" && before->second == toml_text(std::string());
-    const bool is_fixed =
-        std::find(std::begin(kFixed), std::end(kFixed), entry.key) != std::end(kFixed);
-    if ((is_fixed && !is_moved) || gives_moments) {
+    const bool began_with =
+        entry.key == "optimizer.path" && before->second != toml_text(std::string());
+    const bool is_fixed = std::ranges::find(keys, entry.key, &ConfigKey::key)->fixed;
+    if (is_fixed && !is_moved && !began_with) {
       throw std::invalid_argument(fmt::format(
           "{} is {} ({}), but the run has {}: this key cannot change in a run; leave it, or start "
           "a new run from its weights with --model {}",
