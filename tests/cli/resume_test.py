@@ -8,11 +8,12 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 import unittest
 
-from support import FAILED, OK, PARADYSE, TINY_LLAMA, USAGE, ProgramTest
+from support import FAILED, OK, PARADYSE, TINY_LLAMA, USAGE, ProgramTest, read_tensors, write_tensors
 
 LONG = "PARADYSE_TEST_LONG" in os.environ
 
@@ -335,6 +336,82 @@ class SameBitsTest(ResumeTest):
                 self.run_program("train", "--json", "-c", self.config, "--auto-resume", name,
                                  "--set", f"lora.path={begun_with}")
                 self.assertEqual(self.metrics(run), self.metrics(straight))
+
+    def moments(self, name, weights):
+        """A folder of moments of AdamW after 2 steps, whose numbers are those of these weights."""
+        content = weights.read_bytes()
+        (length,) = struct.unpack("<Q", content[:8])
+        header = json.loads(content[8:8 + length])
+        header["__metadata__"] = {"format": "pt", "optimizer": "AdamW", "steps": "2"}
+        text = json.dumps(header).encode()
+        for moment in ("exp_avg", "exp_avg_sq"):
+            (self.folder / name / moment).mkdir(parents=True)
+            (self.folder / name / moment / "model.safetensors").write_bytes(
+                struct.pack("<Q", len(text)) + text + content[8 + length:])
+        return self.folder / name
+
+    # A run begins with them, and has its own from then on.
+    def test_moments_of_another_program(self):
+        model = self.straight("first", "train.steps=1") / "model"
+        weights = read_tensors(model / "model.safetensors")
+        write_tensors(self.folder / "ones.safetensors",
+                      {name: (shape, [1e-3] * len(values)) for name, (_, shape, values) in weights.items()})
+        moments = self.moments("moments", self.folder / "ones.safetensors")
+        begins = (f"model.path={model}", f"optimizer.path={moments}")
+        straight = self.straight("straight", *begins)
+        cut, again = (self.cut(straight, 4, name) for name in ("cut", "again"))
+        others = self.moments("others", self.folder / "ones.safetensors")
+        for path in (others, moments, ""):
+            error = self.error_of("train", "--resume", cut, "--set", f"optimizer.path={path}")
+            self.assertIn("optimizer.path is", error)
+            self.assertIn("only a new run begins with the moments of another program", error)
+        restart = ["train", "-c", self.config, "--auto-resume", "again", "--set", begins[0], "--set"]
+        self.assertIn("only a new run", self.error_of(*restart, f"optimizer.path={others}"))
+        self.resume(cut)
+        self.expect_same(cut, straight)
+        shutil.rmtree(moments)
+        self.run_program(*restart, begins[1])
+        self.expect_same(again, straight)
+
+    # Nothing that is given is passed over in silence.
+    def test_what_is_not_read(self):
+        first, other = self.straight("first", "lora.r=3"), self.straight("other", "lora.r=3", "data.seed=2")
+        with self.subTest("adapters"):
+            straight = self.straight("straight", f"lora.path={first}/model")
+            cut = self.cut(straight, 4, "cut")
+            said = self.resume(cut, "--set", f"lora.path={other}/model").stderr
+            self.assertIn(f"the configuration of {other}/model is that of the run; its adapters are not read", said)
+            self.assertEqual(self.metrics(cut), self.metrics(straight))
+        with self.subTest("weights"):
+            models = [self.straight(f"model{seed}", "train.steps=1", f"data.seed={seed}") / "model" for seed in (1, 2)]
+            straight = self.straight("whole", f"model.path={models[0]}")
+            cut, same = self.cut(straight, 4, "whole_cut"), self.cut(straight, 4, "whole_same")
+            said = self.resume(cut, "--model", models[1]).stderr
+            self.assertIn(f"the configuration of {models[1]} is that of the run; its weights are not read", said)
+            self.expect_same(cut, straight)
+            self.assertNotIn("not read", self.resume(same).stderr)
+        with self.subTest("plans"):
+            straight = self.straight("planned", "train.steps=4", "costs.correct=false")
+            self.run_program("train", "--json", "--replay", straight, "--set", "output.name=replayed",
+                             "--set", "train.steps=2")
+            cut = self.cut(self.folder / "runs" / "replayed", 2, "replayed_cut")
+            self.assertRegex(self.resume(cut, "--set", "train.steps=3").stderr, "plans are those that were given\n")
+            said = self.resume(cut, "--set", "train.steps=4", "--set", "parallel.attention=METP",
+                               "--set", "costs.file=none").stderr
+            self.assertIn("plans are those that were given; parallel.attention, costs.file cannot change them", said)
+            self.assertEqual([line["plan_sha256"] for line in self.metrics(cut)],
+                             [line["plan_sha256"] for line in self.metrics(straight)])
+        with self.subTest("another plan"):
+            data = self.write_documents([list(range(1, 60))])
+            step = (f"data.path={data}", "train.tokens_per_step=1")
+            plan = self.straight("one", *step, "train.steps=1") / "plans" / "step-00001.json"
+            changed = self.write("changed.json", plan.read_text() + "\n")
+            begins = ["train", "--json", "-c", self.config, "--auto-resume", "by_plan",
+                      *(word for setting in step for word in ("--set", setting))]
+            self.run_program(*begins, "--plan", plan, "--set", "train.steps=1")
+            self.assertNotIn("not read", self.run_program(*begins, "--plan", plan, "--set", "train.steps=2").stderr)
+            said = self.run_program(*begins, "--plan", changed, "--set", "train.steps=3").stderr
+            self.assertIn(f"--plan {changed} is not read: the run goes by the plans that it was given", said)
 
     # They are in no fingerprint of a model.
     def test_other_dropout_is_refused(self):

@@ -144,11 +144,35 @@ TEST(Resume, TakesARunThatWasMoved) {
         expect_same_run(config({"output.folder=/was/there", "output.name=other"}), from);
       }),
       HasSubstr("output.name"));
-  const Resumed with_moments = after_five(config({"optimizer.path=/was/there"}));
-  for (const std::string path : {"/is/here", "''"}) {
-    EXPECT_THAT(
-        expect_same_run(config({"optimizer.path=" + path}), with_moments),
-        ElementsAre(HasSubstr("(was '/was/there')")));
+}
+
+// Moments of another program are read when a run begins.  The command of a restart names them
+// again.
+TEST(Resume, RefusesMomentsOfAnotherProgram) {
+  const test::Folder folder;
+  const std::string here = "optimizer.path=" + folder.string();
+  const auto why = [&](const Resumed& from, const LoadedConfig& now, bool again) {
+    return refusal([&] { expect_same_run(now, from, again); });
+  };
+  const auto refused = AllOf(HasSubstr("optimizer.path is "), HasSubstr("only a new run begins"));
+  const Resumed from = after_five(config({"optimizer.path=/was/there"}));
+  for (const std::string setting :
+       {here.c_str(), "optimizer.path=/was/there", "optimizer.path=''"}) {
+    EXPECT_THAT(why(from, config({setting}), false), refused) << setting;
+  }
+  EXPECT_THAT(why(from, config({here}), true), refused);
+  EXPECT_EQ(why(from, config({"optimizer.path=/was/there"}), true), "");
+  EXPECT_THAT(
+      expect_same_run(config({"optimizer.path=there"}), from, true),
+      ElementsAre("optimizer.path = 'there' (was '/was/there')"));
+  EXPECT_THAT(expect_same_run(config({}), from, true), testing::SizeIs(1));
+  LoadedConfig by_its_file = config({"optimizer.path=/was/there"});
+  std::ranges::find(by_its_file.entries, "optimizer.path", &ConfigEntry::key)->origin =
+      "runs/x/config.toml:7";
+  EXPECT_EQ(why(from, by_its_file, false), "");
+  const Resumed without = after_five(config({}));
+  for (const bool again : {false, true}) {
+    EXPECT_THAT(why(without, config({"optimizer.path=/was/there"}), again), refused);
   }
 }
 

@@ -96,7 +96,18 @@ TrainFrom with_kept_plans(
         (from.resume / "model").string()));
   }
   const fs::path plan = given / "plan.json";
-  (fs::exists(plan) ? from.plan : from.replay) = fs::exists(plan) ? plan : given;
+  const bool one = fs::exists(plan);
+  const bool others = one ? !from.replay.empty() : !from.plan.empty();
+  std::error_code error;
+  if (others || (!from.plan.empty() && fs::exists(from.plan, error) &&
+                 file_text(from.plan) != file_text(plan))) {
+    note(fmt::format(
+        "{} is not read: the run goes by the plans that it was given when it began ({})",
+        from.plan.empty() ? "--replay " + from.replay.string() : "--plan " + from.plan.string(),
+        given.string()));
+  }
+  from.plan = one ? plan : fs::path();
+  from.replay = one ? fs::path() : given;
   return from;
 }
 

@@ -194,7 +194,7 @@ void expect_steps(const std::string& key, std::int64_t steps, const Resumed& fro
   }
 }
 
-std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from) {
+std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from, bool again) {
   const CheckpointState& state = from.state;
   const RunConfig& config = now.config;
   const std::vector<ConfigKey> keys = config_keys();
@@ -205,7 +205,29 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
       now.entries, [&](const ConfigEntry& entry) { return entry.origin.starts_with(file + ":"); });
   for (const ConfigEntry& entry : now.entries) {
     const auto before = state.configuration.find(entry.key);
-    if (before == state.configuration.end() || before->second == entry.value) {
+    if (before == state.configuration.end()) {
+      continue;
+    }
+    const bool is_same = before->second == entry.value;
+    if (entry.key == "optimizer.path") {
+      const bool is_asked_for = entry.origin == "--set" && !again;
+      // A command that starts the run again names what it began with, which may be gone by now.
+      std::error_code error;
+      const bool began_with = again && before->second != toml_text(std::string()) &&
+                              !fs::exists(config.optimizer.path, error);
+      if (is_asked_for || !(is_same || began_with)) {
+        throw std::invalid_argument(fmt::format(
+            "{} is {} ({}): only a new run begins with the moments of another program, and this "
+            "one has its own in {}; leave it out, or start a new run from its weights with --model "
+            "{}",
+            entry.key,
+            entry.value,
+            entry.origin,
+            from.checkpoint.string(),
+            (run / "model").string()));
+      }
+    }
+    if (is_same) {
       continue;
     }
     if (by_its_file && entry.origin == "default") {  // a run's file has all keys
@@ -218,11 +240,8 @@ std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed&
           from.checkpoint.string()));
     }
     const bool is_moved = entry.key.starts_with("output.") && is_its_place(config, run);
-    // What another program's moments were read from is not read again.
-    const bool began_with =
-        entry.key == "optimizer.path" && before->second != toml_text(std::string());
     const bool is_fixed = std::ranges::find(keys, entry.key, &ConfigKey::key)->fixed;
-    if (is_fixed && !is_moved && !began_with) {
+    if (is_fixed && !is_moved && entry.key != "optimizer.path") {
       throw std::invalid_argument(fmt::format(
           "{} is {} ({}), but the run has {}: this key cannot change in a run; leave it, or start "
           "a new run from its weights with --model {}",

@@ -62,8 +62,10 @@ bool is_its_place(const RunConfig& config, const std::filesystem::path& run);
 bool has_moved(const CheckpointState& then, const RunConfig& now);
 
 // Throws std::invalid_argument, naming key and both values, for a configuration of another run.
-// Gives the keys that may differ and do, for the user: "train.steps = 200 (was 100)".
-std::vector<std::string> expect_same_run(const LoadedConfig& now, const Resumed& from);
+// Gives the keys that may differ and do, for the user: "train.steps = 200 (was 100)".  `again`: it
+// is that of a command that starts a run or goes on with it (TrainFrom::starts_over).
+std::vector<std::string> expect_same_run(
+    const LoadedConfig& now, const Resumed& from, bool again = false);
 // Throws std::invalid_argument where a run of so many steps, as `key` says, has done more.
 void expect_steps(const std::string& key, std::int64_t steps, const Resumed& from);
 // And for another model, other documents, or documents in another order.

@@ -117,6 +117,22 @@ bool other_adapters(const LoadedConfig& now, const Resumed& from, bool again) {
   return (entry.origin == "--set" && !again) || (before->second != entry.value && there);
 }
 
+bool differs(const std::string& key, const LoadedConfig& now, const Resumed& from) {
+  const auto before = from.state.configuration.find(key);
+  return before != from.state.configuration.end() &&
+         before->second != std::ranges::find(now.entries, key, &ConfigEntry::key)->value;
+}
+
+std::string not_read(const std::string& key, const std::string& path, const std::string& what) {
+  return fmt::format(
+      "{}: the configuration of {} is that of the run; its {} are not read, since the run has "
+      "those "
+      "of its checkpoint",
+      key,
+      path,
+      what);
+}
+
 }  // namespace
 
 TrainingInputs training_inputs(
@@ -130,11 +146,12 @@ TrainingInputs training_inputs(
   if (!goes_by.resume.empty()) {  // first: the checkpoint has to fit the configuration
     from = resumed(
         goes_by.resume, goes_by.checkpoint, static_cast<int>(config.parallel.ranks), backend, note);
-    changes = expect_same_run(loaded, *from);
+    changes = expect_same_run(loaded, *from, goes_by.starts_over);
   }
   const c10::Device device = device_named(config.parallel.device);
   RunConfig of_model = config;
-  if (from && !other_adapters(loaded, *from, goes_by.starts_over)) {
+  const bool others = from && other_adapters(loaded, *from, goes_by.starts_over);
+  if (from && !others) {
     of_model.lora.path = adapter_settings(config.lora.path, goes_by.resume);
   }
   ModelFolder model = model_at(of_model, /*of_a_run=*/from.has_value());
@@ -183,6 +200,11 @@ TrainingInputs training_inputs(
     expect_same_model(inputs.model.model.sha256, *inputs.from);
     expect_same_dropout(dropout_rates(inputs.model.model), *inputs.from);
     expect_same_frozen(inputs.frozen, config.model.path, *inputs.from);
+    if (others && !config.lora.path.empty()) {
+      note(not_read("lora.path", config.lora.path, "adapters"));
+    } else if (!inputs.model.model.lora && differs("model.path", loaded, *inputs.from)) {
+      note(not_read("model.path", config.model.path, "weights"));
+    }
     if (config.train.epochs > 0) {
       expect_steps("the number of steps by train.epochs", std::ssize(inputs.steps), *inputs.from);
     }

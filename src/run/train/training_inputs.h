@@ -50,8 +50,8 @@ struct TrainingInputs {
   [[nodiscard]] DataPosition position(std::int64_t step) const;
 };
 
-// Every process calls it.  `note` is told what became of a damaged checkpoint.  Throws what is
-// wrong with any of them, naming the key or --resume.
+// Every process calls it.  `note` is told what became of a damaged checkpoint, and which given
+// files are not read.  Throws what is wrong with any of them, naming the key or --resume.
 TrainingInputs training_inputs(
     const LoadedConfig& loaded,
     const TrainFrom& from,

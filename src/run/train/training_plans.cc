@@ -1,10 +1,14 @@
 #include "src/run/train/training_plans.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/config/fields.h"
 #include "src/plan/plan/explain.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/run/memory/reading.h"
@@ -30,6 +34,34 @@ std::string told_of_move(
       !numbers.costs                 ? "plans use a closed form, measured anew"
       : numbers.extrapolated.empty() ? "plans use costs that were measured for these ranks"
                                      : numbers.extrapolated);
+}
+
+// Keys of [parallel] that say how ranks run, whoever plans; all others, and [costs], are planners'.
+constexpr const char* kOfRanks[] = {
+    "parallel.ranks",
+    "parallel.memory_per_rank",
+    "parallel.weight_domain",
+    "parallel.timeout_seconds",
+    "parallel.backend",
+    "parallel.device",
+    "parallel.rendezvous",
+    "parallel.interface"};
+
+// Of a run that goes on by given plans: what was changed of its configuration and does not change
+// them.
+std::string told_of_given(const LoadedConfig& now, const CheckpointState& then) {
+  std::vector<std::string> keys;
+  for (const ConfigEntry& entry : now.entries) {
+    const std::string section = section_of(entry.key);
+    const bool plans =
+        section == "costs" ||
+        (section == "parallel" && std::ranges::find(kOfRanks, entry.key) == std::end(kOfRanks));
+    const auto was = then.configuration.find(entry.key);
+    if (plans && was != then.configuration.end() && was->second != entry.value) {
+      keys.push_back(entry.key);
+    }
+  }
+  return keys.empty() ? "" : "; " + list_of(keys) + " cannot change them";
 }
 
 }  // namespace
@@ -113,7 +145,8 @@ std::unique_ptr<StepPlans> training_plans(
   }
   const bool given = !from.replay.empty() || !from.plan.empty();
   note(
-      given   ? std::string("plans are those that were given")
+      given ? "plans are those that were given" +
+                  (inputs.from ? told_of_given(loaded, inputs.from->state) : "")
       : costs ? fmt::format(
                     "plans use the {} model of measured costs{}",
                     grid ? "structured" : costs->best,
