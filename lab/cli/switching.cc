@@ -160,16 +160,17 @@ BenchSwitchingRequest request_of(
   task.machine = measure_machine(model, request.dtype, ranks, *backend, request.device);
   result.costs = "closed form, measured at the start";
   request.correct = false;
-  const std::optional<Costs> costs = costs_of(config, header);
+  const std::optional<FoundCosts> found = costs_of(config, header);
+  const Costs* const costs = found ? &found->costs : nullptr;
   std::vector<Given> given = {
-      given_costs(costs ? fingerprint(*costs) : "")};  // every process plans by its own
+      given_costs(costs != nullptr ? fingerprint(*costs) : "")};  // every process plans by its own
   for (const std::string& corpus : options.corpora) {
     given.push_back(given_file(
         "the file of --corpus " + corpus.substr(0, corpus.find('=')),
         corpus.substr(corpus.find('=') + 1)));
   }
   expect_same_on_ranks(given, ranks, *backend);
-  if (costs) {
+  if (costs != nullptr) {
     go_by(*costs, task);
     request.published = costs->model("hybrid");
     request.without_forest = without_forest(*costs);

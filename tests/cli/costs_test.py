@@ -1,6 +1,8 @@
 """Measured costs, as a user meets them: profile, fit, plan layers of a model, and training by them."""
+import hashlib
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -78,6 +80,69 @@ tokens_per_step = 3000
             "profile", "-c", self.config, "--lengths", 64, "--ranks", 2, "--out", file)
         self.assertIn("ranks", message)
         self.assertEqual(file.stat().st_size, size)
+
+    # A run folder may go elsewhere without the costs beside it, which stay those of the run.
+    def test_a_moved_run_finds_its_costs(self):
+        costs = self.fitted()
+        self.run_program("train", "-c", self.config, "--set", "output.name=run", "--set", "train.steps=6")
+        moved = self.folder / "elsewhere"
+        moved.mkdir()
+        run = shutil.move(self.folder / "runs" / "run", moved / "run")
+
+        def resumed(steps, *more):
+            return self.run_program("train", "--resume", run, "--set", f"train.steps={steps}", *more).stderr
+
+        self.forget_costs_file(run)
+        lost = shutil.copytree(run, moved / "lost")
+        for steps in (7, 8):  # the second time its configuration names the new place
+            said = resumed(steps)
+            self.assertIn(f"measured costs are those of {costs}, where the run had them", said)
+            self.assertIn("model of measured costs", said)
+            self.assertNotIn("discarded", said)
+        away = costs.rename(self.folder / "away.json")
+        self.assertIn(f"({costs.name} in {moved}/costs or {self.folder}/runs/costs): from here on",
+                      self.run_program("train", "--resume", lost, "--set", "train.steps=7").stderr)
+        away.rename(costs)
+        near = moved / "costs" / costs.name
+        near.parent.mkdir()
+        text = json.loads(costs.read_text())
+        near.write_text(json.dumps({**text, "step_seconds": 1 + text["step_seconds"]}))  # of others
+        self.assertIn(f"measured costs are those of {costs}", resumed(9))
+        away = costs.rename(self.folder / "away.json")
+        said = resumed(10)
+        self.assertNotIn("measured costs are those of", said)
+        self.assertIn("learned about time until its checkpoint is discarded: it was learned with other measured costs",
+                      said)
+        near.unlink()
+        away.rename(near)
+        self.assertNotIn("measured costs are those of", resumed(11))
+        near.unlink()
+        said = resumed(12)
+        self.assertIn(f"there are none for this model, machine and number of ranks ({costs.name} in {moved}/costs)", said)
+        self.assertIn("from here on it goes by a closed form", said)
+        self.assertIn("--set costs.file=FILE", said)
+        self.assertIn("it was learned with measured costs, and plans use a closed form now", said)
+        said = resumed(13)  # from here on it goes by none
+        self.assertNotIn("measured costs until now", said)
+        self.assertNotIn("discarded", said)
+
+    def forget_costs_file(self, run):
+        """The newest checkpoint as an older program wrote it, which did not say where its costs were."""
+        file = max((run / "checkpoints").iterdir()) / "state.json"
+        state = json.loads(file.read_text())
+        del state["sha256"], state["costs_file"]
+        text = json.dumps(state, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        file.write_text(json.dumps({**state, "sha256": hashlib.sha256(text.encode()).hexdigest()}))
+
+    def test_what_is_learned_no_more_is_told(self):
+        self.fitted()
+        self.run_program("train", "-c", self.config, "--set", "output.name=run", "--set", "train.steps=6")
+        run = self.folder / "runs" / "run"
+        self.assertNotIn("discarded", self.run_program("train", "--resume", run, "--set", "train.steps=7").stderr)
+        said = self.run_program("train", "--resume", run, "--set", "train.steps=8", "--set", "costs.correct=false").stderr
+        self.assertNotIn("where the run had them", self.run_program(
+            "train", "--resume", shutil.copytree(run, run.with_name("fewer")), "--ranks", 2, "--set", "train.steps=9").stderr)
+        self.assertIn("learned about time until its checkpoint is discarded: costs.correct is false", said)
 
     def test_train_measures_where_it_is_told_to(self):
         arguments = ["--set", 'costs.file="measure"', "--set", "costs.profile_seconds=15",

@@ -81,6 +81,7 @@ CheckpointState state_of(std::int64_t step, int ranks, const TextShape& model) {
           {.fingerprint = "f", .drawn = "d", .documents = 9, .draws = 20, .epoch = 2, .next = 4},
       .machine = {.matmul_flops_per_second = 0.1 + 0.2, .cores = 3},
       .costs = "c",
+      .costs_file = "/runs/costs/it's.json",
       .given_plans = "0123",
       .left_out = {4, 7},
       .learned =
@@ -306,6 +307,7 @@ TEST_F(Checkpoint, StateIsReadBackToTheLastBit) {
   EXPECT_EQ(again.data, state.data);
   EXPECT_EQ(again.costs, "c");
   EXPECT_EQ(again.given_plans, "0123");
+  EXPECT_EQ(again.costs_file, state.costs_file);
   EXPECT_EQ(again.left_out, state.left_out);
   EXPECT_EQ(again.learned, state.learned);
   EXPECT_EQ(again.configuration, state.configuration);

@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
 namespace paradyse {
 namespace {
 
-std::filesystem::path stem(const RunConfig& config, const ProfileHeader& header) {
-  return std::filesystem::path(config.output.folder) / "costs" /
-         (header.model + "-" + header.model_sha256.substr(0, 8) + "-" +
-          header.machine_sha256.substr(0, 8) + "-" + std::to_string(header.ranks) + header.backend +
-          "-" + header.device + "-" + to_string(header.dtype));
+std::filesystem::path folder_of(const RunConfig& config) {
+  return std::filesystem::path(config.output.folder) / "costs";
+}
+
+std::string stem(const ProfileHeader& header) {
+  return header.model + "-" + header.model_sha256.substr(0, 8) + "-" +
+         header.machine_sha256.substr(0, 8) + "-" + std::to_string(header.ranks) + header.backend +
+         "-" + header.device + "-" + to_string(header.dtype);
 }
 
 // Layers are alike, so their number may differ.
@@ -30,28 +34,60 @@ void expect_same(const std::filesystem::path& file, ProfileHeader costs, const P
 }  // namespace
 
 std::filesystem::path profile_file(const RunConfig& config, const ProfileHeader& header) {
-  return stem(config, header).string() + ".profile.jsonl";
+  return folder_of(config) / (stem(header) + ".profile.jsonl");
 }
 
 std::filesystem::path costs_file(const RunConfig& config, const ProfileHeader& header) {
-  return stem(config, header).string() + ".costs.json";
+  return folder_of(config) / (stem(header) + ".costs.json");
 }
 
-std::optional<Costs> costs_of(const RunConfig& config, const ProfileHeader& header) {
+std::vector<std::filesystem::path> costs_files(
+    const RunConfig& config, const ProfileHeader& header, const FormerCosts& former) {
+  std::vector<std::filesystem::path> files = {costs_file(config, header)};
+  for (const std::filesystem::path& folder : former.folders) {
+    const std::filesystem::path file = folder / files.front().filename();
+    std::error_code error;
+    const bool known = std::ranges::any_of(files, [&](const std::filesystem::path& other) {
+      return std::filesystem::absolute(other).lexically_normal() ==
+                 std::filesystem::absolute(file).lexically_normal() ||
+             std::filesystem::equivalent(other, file, error);
+    });
+    if (!known) {
+      files.push_back(file);
+    }
+  }
+  return files;
+}
+
+std::optional<FoundCosts> costs_of(
+    const RunConfig& config, const ProfileHeader& header, const FormerCosts& former) {
   const std::string& named = config.costs.file;
   if (named == "none") {
     return std::nullopt;
   }
-  const bool ours = named == "auto" || named == "measure";
-  const std::filesystem::path file =
-      ours ? costs_file(config, header) : std::filesystem::path(named);
-  std::error_code error;
-  if (ours && !std::filesystem::exists(file, error)) {
-    return std::nullopt;
+  std::optional<FoundCosts> found;
+  if (named != "auto" && named != "measure") {
+    found = {.costs = read_costs(named), .file = named};
+  } else {
+    for (const std::filesystem::path& file : costs_files(config, header, former)) {
+      std::error_code error;
+      if (!std::filesystem::exists(file, error)) {
+        continue;
+      }
+      FoundCosts one{.costs = read_costs(file), .file = file};
+      const bool its = fingerprint(one.costs) == former.fingerprint;
+      if (!found || its) {
+        found = std::move(one);
+      }
+      if (its) {
+        break;
+      }
+    }
   }
-  Costs costs = read_costs(file);
-  expect_same(file, costs.header, header);
-  return costs;
+  if (found) {
+    expect_same(found->file, found->costs.header, header);
+  }
+  return found;
 }
 
 std::string note_of_other(

@@ -121,6 +121,7 @@ std::string to_json(const CheckpointState& s) {
         {"cores", s.machine.cores}}},
       {"costs", s.costs},
       {"costs_ranks", s.costs_ranks},
+      {"costs_file", s.costs_file},
       {"given_plans", s.given_plans},
       {"left_out", s.left_out},
       {"learned", json_of(s.learned)},
@@ -198,6 +199,7 @@ CheckpointState state_from(const JsonNode& root) {
   if (root.has("learned")) {  // older ones have none
     s.costs = root.at("costs").text();
     s.costs_ranks = root.has("costs_ranks") ? root.at("costs_ranks").integer<int>(0) : 0;
+    s.costs_file = root.has("costs_file") ? root.at("costs_file").text() : "";
     s.learned = learned_from(root.at("learned"), s.ranks);
   }
   std::map<std::string, std::string> configuration;

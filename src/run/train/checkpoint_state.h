@@ -39,9 +39,10 @@ struct CheckpointState {
   double loss_scale = 1;
   std::int64_t loss_scale_steps = 0;
   DataPosition data;
-  MachineNumbers machine;  // plans are made from these again: other plans, other sums
-  std::string costs;       // fingerprint(Costs) that plans went by; "": none
-  int costs_ranks = 0;     // that these were measured on; 0: none, or not known
+  MachineNumbers machine;       // plans are made from these again: other plans, other sums
+  std::string costs;            // fingerprint(Costs) that plans went by; "": none
+  int costs_ranks = 0;          // that these were measured on; 0: none, or not known
+  std::string costs_file = {};  // that they were read from; "": none, or not known
   // Of plans that were given (--replay, --plan) and are kept in the run's folder (kept_plans.h):
   // their hash; "": plans are made.
   std::string given_plans;

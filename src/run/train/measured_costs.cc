@@ -1,12 +1,15 @@
 #include "src/run/train/measured_costs.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "paradyse/run/accountant.h"
-#include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/links.h"
@@ -14,6 +17,59 @@
 
 namespace paradyse {
 namespace {
+
+bool by_their_place(const RunConfig& config) {
+  return config.costs.file == "auto" || config.costs.file == "measure";
+}
+
+// Of a run that goes on.
+FormerCosts former_costs(const TrainingInputs& inputs) {
+  FormerCosts former;
+  if (!inputs.from || inputs.from->state.costs.empty()) {
+    return former;
+  }
+  const CheckpointState& state = inputs.from->state;
+  former.fingerprint = state.costs;
+  if (!state.costs_file.empty()) {
+    former.folders.push_back(std::filesystem::path(state.costs_file).parent_path());
+  }
+  if (const auto folder = state.configuration.find("output.folder");
+      folder != state.configuration.end()) {
+    const RunConfig then = load_config("", {"output.folder=" + folder->second}).config;
+    former.folders.push_back(std::filesystem::path(then.output.folder) / "costs");
+  }
+  return former;
+}
+
+// What became of the costs that a run went by until its checkpoint; "": nothing did.
+std::string told_of_costs(
+    const RunConfig& config,
+    const ProfileHeader& header,
+    const FormerCosts& former,
+    const std::optional<FoundCosts>& found) {
+  if (former.fingerprint.empty() || !by_their_place(config)) {
+    return "";
+  }
+  const std::vector<std::filesystem::path> files = costs_files(config, header, former);
+  if (found) {
+    return found->file.parent_path() == files.front().parent_path()  // maybe of other ranks
+               ? ""
+               : fmt::format(
+                     "measured costs are those of {}, where the run had them",
+                     found->file.string());
+  }
+  std::vector<std::string> folders;
+  for (const std::filesystem::path& file : files) {
+    folders.push_back(file.parent_path().string());
+  }
+  return fmt::format(
+      "the run went by measured costs until now, and there are none for this model, machine and "
+      "number of ranks ({} in {}): from here on it goes by a closed form. Copy the file there, "
+      "name "
+      "it with --set costs.file=FILE, or measure them anew with paradyse profile and paradyse fit",
+      files.front().filename().string(),
+      fmt::join(folders, " or "));
+}
 
 // The word of the process that leads.
 bool agreed(bool mine, int ranks, Backend& backend) {
@@ -53,32 +109,44 @@ ProfileRequest profile_request(
   return request;
 }
 
-std::optional<Costs> costs_of_other_ranks(
-    const RunConfig& config, const ProfileHeader& header, int ranks, std::string& how) {
+std::optional<FoundCosts> costs_of_other_ranks(
+    const RunConfig& config,
+    const ProfileHeader& header,
+    int ranks,
+    const FormerCosts& former,
+    std::string& how) {
   const std::string& named = config.costs.file;
   if (named == "none") {
     return std::nullopt;
   }
   ProfileHeader before = header;
   before.ranks = ranks;
-  const bool ours = named == "auto" || named == "measure";
-  const std::filesystem::path file =
-      ours ? costs_file(config, before) : std::filesystem::path(named);
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) {
+  std::vector<std::filesystem::path> files = {named};
+  if (by_their_place(config)) {
+    files = costs_files(config, before, former);
+  }
+  const auto file = std::ranges::find_if(files, [](const std::filesystem::path& one) {
+    std::error_code error;
+    return std::filesystem::exists(one, error);
+  });
+  if (file == files.end()) {
     return std::nullopt;
   }
-  Costs costs = read_costs(file);
+  FoundCosts found{.costs = read_costs(*file), .file = *file};
   try {
-    how = note_of_other(file, costs, header);
+    how = note_of_other(found.file, found.costs, header);
   } catch (const std::invalid_argument&) {  // they predict only what was measured
     return std::nullopt;
   }
-  return costs;
+  return found;
 }
 
-std::optional<Costs> measured_costs(
-    const RunConfig& config, ProfileRequest request, const TrainHooks& hooks, int ranks_before) {
+std::optional<FoundCosts> measured_costs(
+    const RunConfig& config,
+    ProfileRequest request,
+    const TrainHooks& hooks,
+    int ranks_before,
+    const FormerCosts& former) {
   const auto note = [&](const std::string& line) {
     if (hooks.note) {
       hooks.note(line);
@@ -86,13 +154,12 @@ std::optional<Costs> measured_costs(
   };
   Backend& backend = *request.backend;
   const ProfileHeader header = profile_header(request);
-  const bool named =
-      config.costs.file != "auto" && config.costs.file != "measure" && config.costs.file != "none";
-  std::optional<Costs> there;
+  const bool named = !by_their_place(config) && config.costs.file != "none";
+  std::optional<FoundCosts> there;
   if (!named || ranks_before == 0 || read_costs(config.costs.file).header.ranks != ranks_before) {
-    there = costs_of(config, header);
+    there = costs_of(config, header, former);
   }
-  expect_same_costs(there ? fingerprint(*there) : "", request.ranks, backend);
+  expect_same_costs(there ? fingerprint(there->costs) : "", request.ranks, backend);
   if (config.costs.file != "measure" || agreed(there.has_value(), request.ranks, backend)) {
     return there;
   }
@@ -142,17 +209,27 @@ PlanningNumbers planning_numbers(
       samples != nullptr ? 0 : inputs.typical_lengths().back(),
       samples != nullptr ? samples->sizes() : BatchSizes(),
       backend);
-  numbers.costs = measured_costs(config, request, hooks, ranks_before);
+  const FormerCosts former = former_costs(inputs);
+  std::optional<FoundCosts> found = measured_costs(config, request, hooks, ranks_before, former);
   if (ranks_before > 0 && config.costs.file != "measure") {
-    std::optional<Costs> before;
-    if (!numbers.costs) {
-      before =
-          costs_of_other_ranks(config, profile_header(request), ranks_before, numbers.extrapolated);
+    std::optional<FoundCosts> before;
+    if (!found) {
+      before = costs_of_other_ranks(
+          config, profile_header(request), ranks_before, former, numbers.extrapolated);
     }
-    expect_same_costs(before ? fingerprint(*before) : "", ranks, backend);
+    expect_same_costs(before ? fingerprint(before->costs) : "", ranks, backend);
     if (before) {
-      numbers.costs = std::move(before);
+      found = std::move(before);
     }
+  }
+  const bool plans_are_made = !inputs.from || moved || inputs.from->state.given_plans.empty();
+  const std::string told = told_of_costs(config, profile_header(request), former, found);
+  if (!told.empty() && plans_are_made && backend.leads() && hooks.note) {
+    hooks.note(told);
+  }
+  if (found) {
+    numbers.costs_file = std::filesystem::absolute(found->file).lexically_normal().string();
+    numbers.costs = std::move(found->costs);
   }
   numbers.ranks_per_node = backend.ranks_per_node(ranks);
   if (config.costs.correct) {  // else plans would go by a clock

@@ -397,6 +397,7 @@ class RankTraining {
         .machine = run_.numbers.machine,
         .costs = run_.numbers.costs_fingerprint(),
         .costs_ranks = run_.numbers.costs ? run_.numbers.costs->header.ranks : 0,
+        .costs_file = run_.numbers.costs_file,
         .given_plans = run_.record.given_plans(),
         .frozen = run_.inputs.frozen,
         .dropout = dropout_rates(run_.inputs.model.model),

@@ -70,6 +70,7 @@ struct PlanningNumbers {
   int ranks_per_node = 0;               // as in PlanningTask, as the next
   std::optional<NodeLinks> links = {};  // none also where nothing is measured
   std::optional<Costs> costs = {};      // none: plans go by a closed form
+  std::string costs_file = {};          // that these were read from
   std::string extrapolated = {};        // how costs of other ranks are used; "": they are not
   int weight_domain = 0;                // as in PlanningTask
 

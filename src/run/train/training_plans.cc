@@ -36,6 +36,32 @@ std::string told_of_move(
                                      : numbers.extrapolated);
 }
 
+// What of a run that goes on with the same ranks is not still_true(), and why; "": all is.
+std::string told_of_discarded(
+    const CheckpointState& then,
+    const BatchPlanner::Learned& kept,
+    const RunConfig& now,
+    const PlanningNumbers& numbers) {
+  const BatchPlanner::Learned& learned = then.learned;
+  const bool time = learned.ratios != kept.ratios || learned.machine != kept.machine;
+  const bool memory = learned.caps != kept.caps;
+  if (!time && !memory) {
+    return "";
+  }
+  const std::string costs = numbers.costs_fingerprint();
+  return fmt::format(
+      "what the run learned about {} until its checkpoint is discarded: {}",
+      time && memory ? "time and memory"
+      : time         ? "time"
+                     : "memory",
+      then.costs == costs
+          ? (time ? std::string("costs.correct is false") : "") + (time && memory ? ", and " : "") +
+                (memory ? "parallel.memory_per_rank is " + now.parallel.memory_per_rank : "")
+      : costs.empty()      ? "it was learned with measured costs, and plans use a closed form now"
+      : then.costs.empty() ? "it was learned with a closed form, and plans use measured costs now"
+                           : "it was learned with other measured costs");
+}
+
 // Keys of [parallel] that say how ranks run, whoever plans; all others, and [costs], are planners'.
 constexpr const char* kOfRanks[] = {
     "parallel.ranks",
@@ -175,7 +201,13 @@ std::unique_ptr<StepPlans> training_plans(
     }
   }
   if (inputs.from) {
-    plans->learn(still_true(inputs.from->state, loaded, numbers));
+    const CheckpointState& then = inputs.from->state;
+    const BatchPlanner::Learned kept = still_true(then, loaded, numbers);
+    const std::string discarded = told_of_discarded(then, kept, config, numbers);
+    if (!discarded.empty() && !given && !inputs.moved(config)) {
+      note(discarded);
+    }
+    plans->learn(kept);
   }
   return plans;
 }
