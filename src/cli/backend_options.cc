@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <map>
 #include <stdexcept>
 #include <string_view>
 
@@ -13,6 +12,7 @@
 #include <torch/version.h>
 
 #include "src/cli/environment.h"
+#include "src/cli/run_options.h"
 #include "src/cli/tell.h"
 #include "src/cli/version.h"
 #include "src/plan/base/text_match.h"
@@ -217,18 +217,19 @@ void tell_other_ranks(const CLI::App& command, const Failure& failure, int argc,
       command.get_option_no_throw("--rendezvous") == nullptr) {
     return;
   }
-  BackendOptions options;  // as far as the command line says: it may be what is wrong
-  const std::map<std::string_view, std::string*> wanted = {
-      {"--backend", &options.backend},
-      {"--rendezvous", &options.rendezvous},
-      {"--secret-file", &options.secret_file}};
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    const std::size_t equals = word.find('=');
-    const auto found = wanted.find(word.substr(0, equals));
-    if (found != wanted.end() && (equals != std::string_view::npos || i + 1 < argc)) {
-      *found->second = equals != std::string_view::npos ? word.substr(equals + 1) : argv[i + 1];
-    }
+  // As far as the command says: it may be what is wrong.
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  BackendOptions options;
+  read_known(
+      [&](Command& line) {
+        line.add_option("--backend", options.backend);
+        line.add_option("--rendezvous", options.rendezvous);
+        line.add_option("--secret-file", options.secret_file);
+      },
+      words);
+  if (const auto said = configuration_said(words)) {
+    options.backend = said->config.parallel.backend;
+    options.rendezvous = said->config.parallel.rendezvous;
   }
   options.deadline_seconds = 10;
   constexpr std::chrono::milliseconds kPatience{5000};  // others may still be starting

@@ -1,5 +1,6 @@
 #include "src/cli/command.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -109,6 +110,22 @@ std::vector<std::pair<std::string, std::string>> Command::given() const {
     }
   }
   return given;
+}
+
+bool read_known(
+    const std::function<void(Command& command)>& declare, std::vector<std::string> words) {
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  Command command(app);
+  declare(command);
+  std::ranges::reverse(words);  // as CLI11 takes them
+  try {
+    app.parse(words);
+    return true;
+  } catch (const CLI::ParseError&) {
+    return false;
+  }
 }
 
 std::shared_ptr<Command> new_command(

@@ -65,6 +65,11 @@ class Command {
   CLI::App& app_;
 };
 
+// Reads what `declare` declares from the words of any command, and passes over its other options.
+// False: it cannot be read.
+bool read_known(
+    const std::function<void(Command& command)>& declare, std::vector<std::string> words);
+
 std::shared_ptr<Command> new_command(
     CLI::App& app, const std::string& name, const std::string& description);
 // One that has commands of its own, of which one is given.

@@ -27,6 +27,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/environment.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/run_options.h"
 #include "src/cli/tell.h"
 #include "src/run/comm/rendezvous/address.h"
 #include "src/run/comm/rendezvous/client.h"
@@ -60,21 +61,12 @@ struct LaunchOptions {
 constexpr std::chrono::seconds kGrace{10};
 
 // Ranks that are interrupted wait for one another and then end together: after the first one the
-// others have the time of such a wait, as far as the command line says it, and no less than kGrace.
+// others have the time of such a wait, as far as the command says it, and no less than kGrace.
 std::chrono::duration<double> grace_of_interrupted(const std::vector<std::string>& command) {
-  double seconds = RunConfig{}.parallel.timeout_seconds;
-  for (std::size_t i = 0; i < command.size(); ++i) {
-    for (const std::string name : {"--timeout", "--deadline", "parallel.timeout_seconds"}) {
-      const std::size_t at = command[i].starts_with("--set=") ? std::strlen("--set=") : 0;
-      const std::string word = command[i].substr(at);
-      const bool next = word == name && i + 1 < command.size();
-      if (next || word.starts_with(name + "=")) {
-        const std::string value = next ? command[i + 1] : word.substr(name.size() + 1);
-        std::from_chars(value.data(), value.data() + value.size(), seconds);
-      }
-    }
-  }
-  return std::max<std::chrono::duration<double>>(kGrace, std::chrono::duration<double>(seconds));
+  const std::optional<LoadedConfig> said = configuration_said(command);
+  const RunConfig config = said ? said->config : RunConfig{};
+  return std::max<std::chrono::duration<double>>(
+      kGrace, std::chrono::duration<double>(config.parallel.timeout_seconds));
 }
 
 // The signals that are to be forwarded: one that ends ranks, and SIGUSR1, which shall not hide it.
@@ -484,12 +476,24 @@ void read_nodes(LaunchOptions& options) {
   if (options.restarts == 0) {
     refuse("MIN:MAX is for restarts: give --restarts N with it");
   }
+  const auto refuse_ranks = [&](const std::string& where) {
+    refuse(
+        "the command says how many ranks there are (" + where +
+        "), which a restart may have fewer of: leave that out, also in the run file");
+  };
+  bool resumes = false;  // whose file has all keys, and may have had other ranks
   for (const std::string& word : options.command) {
+    resumes = resumes || word == "--resume" || word.starts_with("--resume=");
     if (word == "--ranks" || word.starts_with("--ranks=") || word.starts_with("parallel.ranks=") ||
         word.starts_with("--set=parallel.ranks=")) {
-      refuse(
-          "the command says how many ranks there are (" + word +
-          "), which a restart may have fewer of: leave that out, also in the run file");
+      refuse_ranks(word);
+    }
+  }
+  if (const auto said = configuration_said(options.command); said && !resumes) {
+    const ConfigEntry& ranks =
+        *std::ranges::find(said->entries, "parallel.ranks", &ConfigEntry::key);
+    if (ranks.origin != "default") {
+      refuse_ranks("parallel.ranks, " + ranks.origin);
     }
   }
 }

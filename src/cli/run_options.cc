@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -276,6 +278,48 @@ LoadedConfig load(const RunOptions& options) {
     expect_files_of("--auto-resume " + options.auto_resume, "", loaded);
   }
   return loaded;
+}
+
+std::optional<LoadedConfig> configuration_said(const std::vector<std::string>& words) {
+  RunOptions said;
+  const bool read = read_known(
+      [&](Command& command) {
+        command.add_option("-c,--config", said.file);
+        command.add_option("--set", said.settings)->expected(1)->take_all();
+        command.add_option("--resume", said.resume);
+        command.add_option("--replay", said.replay);
+        command.add_option("--timeout,--deadline", said.timeout);
+        command.add_option("--backend", said.backend);
+        command.add_option("--rendezvous", said.rendezvous);
+      },
+      words);
+  if (!read) {
+    return std::nullopt;
+  }
+  std::vector<std::string> settings = said.settings;
+  for (const auto& [key, value] :
+       {std::pair{"parallel.timeout_seconds", said.timeout},
+        {"parallel.backend", said.backend},
+        {"parallel.rendezvous", said.rendezvous}}) {
+    if (!value.empty()) {
+      settings.push_back(fmt::format("{}={}", key, value));
+    }
+  }
+  std::filesystem::path file = said.file;
+  try {
+    if (const std::string run = said.resume.empty() ? said.replay : said.resume; !run.empty()) {
+      file = std::filesystem::path(run) / "config.toml";
+      std::error_code error;
+      if (!std::filesystem::is_regular_file(file, error)) {
+        std::vector<std::string> saved = saved_configuration(run);
+        settings.insert(settings.begin(), saved.begin(), saved.end());
+        file.clear();
+      }
+    }
+    return load_config(file, settings);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
 }
 
 std::string resumed_run(const RunOptions& options, const RunConfig& config) {

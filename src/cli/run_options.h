@@ -1,6 +1,7 @@
 // Options of the commands that take a run's configuration: train and eval.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,11 @@ LoadedConfig load(const RunOptions& options);
 // The folder of the run to resume; "": a new one.  With auto_resume the run of that name, once it
 // has a checkpoint.
 std::string resumed_run(const RunOptions& options, const RunConfig& config);
+
+// What the words of a command say of how its ranks run, for whoever starts them: also in its run
+// file, or that of the run that it resumes.  Commands without a run file have the same options.
+// None: it cannot be read, and the command will say so itself.
+std::optional<LoadedConfig> configuration_said(const std::vector<std::string>& words);
 
 BackendOptions backend_options(const RunConfig& config, const RunOptions& options);
 

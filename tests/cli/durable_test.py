@@ -759,6 +759,7 @@ class RestartTest(DurableTest):
                 ("2:1", [], "MIN is more than MAX"), ("x:2", [], "is no number of machines"),
                 ("0", [], "is no number of machines"), ("1:2", [], "give --restarts N with it"),
                 ("1:2", ["--restarts", 1, "--join-timeout", 0], "--join-timeout: '0' is not accepted, a number of seconds above 0"),
+                ("1:2", ["--restarts", 1], f"how many ranks there are (parallel.ranks, {self.config}:"),
                 ("1:2", ["--restarts", 1, *train, "--ranks", 2], "how many ranks there are (--ranks)")):
             command = options if "--" in options else [*options, *train]
             self.assertIn(words, self.error_of(

@@ -111,10 +111,11 @@ class LaunchTest(GlooTest):
         self.assertEqual(over["ranks"], local["ranks"])  # bytes, messages, saved bytes and peak
 
     # Two runs of a process each, which do not hear of one another.
-    def test_a_rank_that_hangs_after_another_was_interrupted(self):
+    def expect_killed_after(self, seconds, *options):
+        """Post: a rank that hangs after another was interrupted is killed in this time."""
         launcher = self.start(
             "launch", "-n", 2, "--", "train", "-c", self.config, "--backend", "local", "--set", "train.steps=1000000",
-            "--set", "output.trace=false", "--timeout", 5)
+            "--set", "output.trace=false", *options)
         self.addCleanup(launcher.kill)
         self.wait_for_step(launcher)
         end = time.monotonic() + 60
@@ -126,7 +127,14 @@ class LaunchTest(GlooTest):
         os.kill(one, signal.SIGTERM)
         (code, _, error), = self.all_end([launcher], timeout=90)
         self.assertEqual(code, 143, error)
-        self.assertIn("1 of 2 ranks did not end within 10 s after another was interrupted, and are killed", error)
+        self.assertIn(f"1 of 2 ranks did not end within {seconds} s after another was interrupted, and are killed", error)
+
+    def test_a_rank_that_hangs_after_another_was_interrupted(self):
+        self.expect_killed_after(10, "--timeout", 5)
+
+    def test_a_rank_that_hangs_has_the_time_of_the_run_file(self):
+        self.config.write_text(self.config.read_text().replace("[parallel]", "[parallel]\ntimeout_seconds = 12"))
+        self.expect_killed_after(12)
 
     def test_check_and_bench(self):
         checked = self.json_of(
@@ -242,6 +250,19 @@ class LaunchTest(GlooTest):
                     if rank != 0:
                         self.assertIn(f"rank {rank} failed: ", ended[0][2])
                         self.assertIn(wrong[-1], ended[0][2])
+
+    # Where they meet is in the run file alone.
+    def test_a_wrong_command_line_of_one_rank_by_the_run_file(self):
+        self.config.write_text(self.config.read_text().replace(
+            "[parallel]", f'[parallel]\nrendezvous = "127.0.0.1:{free_port()}"\ntimeout_seconds = 10000'))
+        train = ["train", "-c", self.config]
+        processes = [self.start(*(train if rank == 0 else [*train, "--setting"]), RANK=rank, WORLD_SIZE=2, LOCAL_RANK=rank)
+                     for rank in (0, 1)]
+        for process in processes:
+            self.addCleanup(process.kill)
+        for code, _, err in self.all_end(processes, timeout=30):
+            self.assertEqual(code, USAGE, err)
+            self.assertIn("unknown option --setting", err)
 
     def test_secrets(self):
         launch = ["launch", "-n", 1, "--", "doctor"]
