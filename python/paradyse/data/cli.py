@@ -27,6 +27,7 @@ from .show import document_at, shown
 from .stats import stats_of
 from .tally import Tally
 from .tokenizer import Tokenizer, digest
+from .utf8 import CONVERT, escaped, is_text, text_in, word
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -38,9 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for line in found.run(found):
             if "verbatim" in found:  # a terminal, though, does not do what is in a text
-                print(printable(line) if sys.stdout.isatty() else line)
+                tell(printable(line) if sys.stdout.isatty() else line)
             else:
-                print(line if "json" in found and found.json else fitted(line, sys.stdout))
+                tell(line if "json" in found and found.json else fitted(escaped(line), sys.stdout))
         sys.stdout.flush()
     except Refused as error:
         print(fitted(f"paradyse-data: {printable(str(error))}", sys.stderr), file=sys.stderr)
@@ -51,10 +52,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # as by `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except UnicodeEncodeError as error:
-        print(f"paradyse-data: standard output takes {error.encoding}, which has no {error.object[error.start]!a}; set "
-              "PYTHONIOENCODING=utf-8", file=sys.stderr)
-        return 2
     except OSError as error:  # a full disk, a folder that must not be written
         print(f"paradyse-data: {error.filename or found.__dict__.get('out')}: {error.strerror}; make room, or name another "
               "place", file=sys.stderr)
@@ -62,10 +59,18 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def tell(line: str) -> None:
+    try:
+        print(line)
+    except UnicodeEncodeError as error:
+        refuse("standard output", f"takes {error.encoding}, which has no {error.object[error.start]!a}; set "
+               "PYTHONIOENCODING=utf-8")
+
+
 def printable(text: str) -> str:
     """With control characters as \\x1b, so that no name of a stranger moves the cursor or hides a line."""
     return "".join(letter if letter in "\n\t" or not (letter < " " or "\x7f" <= letter < "\xa0")
-                   else f"\\x{ord(letter):02x}" for letter in text)
+                   else f"\\x{ord(letter):02x}" for letter in escaped(text))
 
 
 def fitted(text: str, to: TextIO) -> str:
@@ -169,6 +174,9 @@ def run_prepare(found: argparse.Namespace) -> list[str]:
         refuse("--stride", "is for --kmers; give both or none")
     if found.upper and not (found.kmers or found.letters):
         refuse("--upper", "is for --letters and --kmers; give one of them, or none of both")
+    for option in ("text_key", "messages_key", "end_id"):
+        if getattr(found, option) is not None:
+            word(getattr(found, option), f"--{option.replace('_', '-')}")
     if found.chat_template is not None:
         found.chat_template = text_of(found.chat_template)
     options = Options(found.tokenizer, tuple(found.input), found.text_key, found.messages_key, found.loss,
@@ -234,7 +242,7 @@ def run_encode(found: argparse.Namespace) -> list[str]:
     if found.text is not None and found.file is not None:
         refuse("--text", f"is given with the file {found.file}; give one of them")
     tokenizer = Tokenizer(found.tokenizer)
-    text = content_of("-" if found.file is None else found.file) if found.text is None else found.text
+    text = content_of("-" if found.file is None else found.file) if found.text is None else word(found.text, "--text")
     return [encoded(tokenizer, text, not found.no_special_tokens, found.json)]
 
 
@@ -245,9 +253,9 @@ def run_decode(found: argparse.Namespace) -> list[str]:
 
 def text_of(path: str) -> str:
     try:
-        return Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        refuse(path, f"cannot be read: {error}")
+        return text_in(Path(path).read_bytes(), path).replace("\r\n", "\n").replace("\r", "\n")
+    except OSError as error:
+        refuse(path, f"cannot be read: {error.strerror}; give the file of a template")
 
 
 def whole(least: int) -> Any:
@@ -267,10 +275,14 @@ def size(text: str) -> int:
 
 
 def json_object(text: str) -> dict[str, Any]:
+    if not is_text(text):
+        raise argparse.ArgumentTypeError(f"{escaped(text)} is not UTF-8; {CONVERT}")
     try:
         found = json.loads(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text} is not JSON ({error})") from None
+    if not is_text(json.dumps(found, ensure_ascii=False)):
+        raise argparse.ArgumentTypeError(f"{text} has half of a surrogate pair (\\ud800 to \\udfff), which is not text")
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(f"{text} is no object of JSON")
     return found

@@ -12,6 +12,7 @@ from .folder import is_prepared
 from .refusal import refuse
 from .streams import UTF8_BOM, inner_suffix, opened
 from .tally import Tally
+from .utf8 import is_text
 
 LINES, PARQUET, FASTA, FASTQ, TEXT = "JSONL", "Parquet", "FASTA", "FASTQ", "text"
 KINDS = {".jsonl": LINES, ".ndjson": LINES, ".parquet": PARQUET, ".txt": TEXT,
@@ -125,11 +126,8 @@ class Finder:
                 self.files.append(file)
 
     def _is_new(self, path: Path) -> bool:
-        try:
-            str(path).encode()
-        except UnicodeEncodeError:
-            refuse(os.fsencode(path).decode("utf-8", "backslashreplace"),
-                   "has a name that is not UTF-8, which data.json cannot hold; rename it")
+        if not is_text(str(path)):
+            refuse(path, "has a name that is not UTF-8, which data.json cannot hold; rename it")
         real = path.resolve()
         if real in self.seen:
             self._left_out("read already", path)

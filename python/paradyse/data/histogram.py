@@ -6,6 +6,7 @@ from html import escape
 
 from .stats import Stats
 from .tally import number
+from .utf8 import escaped
 
 WIDTH, HEIGHT, LEFT, TOP, FOOT = 720, 320, 60, 40, 60  # px
 FIRST = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '  # line: by which it is known
@@ -18,7 +19,7 @@ def svg_of(stats: Stats) -> str:
     step = (WIDTH - LEFT - 20) / len(bins)
     low, high = HEIGHT - FOOT, HEIGHT - FOOT - TOP
     parts = [FIRST, f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-             f'<text x="{WIDTH / 2}" y="18" font-size="13">{escape(stats.name[:80])}: '
+             f'<text x="{WIDTH / 2}" y="18" font-size="13">{escape(escaped(stats.name)[:80])}: '
              f"{number(len(stats.lengths), 'document')}, {number(tokens, 'token')}</text>",
              f'<text x="{WIDTH / 2}" y="{HEIGHT - 12}">tokens of a document (bars: documents; dots: % of all tokens)</text>']
     for place, one in enumerate(bins):

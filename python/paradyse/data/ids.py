@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 from .json_file import MOST
 from .refusal import refuse
 from .tokenizer import Tokenizer
+from .utf8 import text_in
 
 KEYS = ("tokens", "input_ids")
 BLANKS = re.compile(r"\s*")
@@ -33,10 +33,7 @@ def content_of(given: str) -> str:
         refuse(given, f"cannot be read: {error.strerror}; give a file, or - for standard input")
     if len(found) > MOST:
         refuse(name_of(given), f"has more than {MOST} bytes; split it")
-    try:
-        return found.removeprefix(codecs.BOM_UTF8).decode("utf-8")
-    except UnicodeDecodeError as error:
-        refuse(name_of(given), f"is not UTF-8 (byte {error.start}); convert it")
+    return text_in(found, name_of(given)).removeprefix("\ufeff")
 
 
 def name_of(given: str) -> str:

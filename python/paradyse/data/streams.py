@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .refusal import need, refuse
+from .utf8 import text_in
 
 PACKED = (".gz", ".zst")
 BLOCK = 1 << 20
@@ -87,12 +88,8 @@ class Decoder:
 
     def text(self, content: bytes, where: object) -> str:
         self.replaced = 0
-        try:
-            return content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            if not self.replace:
-                refuse(where, f"is not UTF-8 (byte 0x{content[error.start]:02x} at {error.start}); convert it: iconv "
-                       "-f latin1 -t utf-8, or put U+FFFD for such bytes with --invalid replace")
+        if not self.replace:
+            return text_in(content, where, ", or put U+FFFD for such bytes with --invalid replace")
         text = content.decode("utf-8", "replace")
         self.replaced = text.count("\ufffd") - content.count("\ufffd".encode())
         return text

@@ -13,6 +13,7 @@ from .document import Place
 from .json_file import json_file
 from .meaning import Chat
 from .refusal import Refused, need, refuse
+from .utf8 import is_text
 
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 NAMES = re.compile(r"^(tokenizer|vocab|merges|tekken|special_tokens_map|added_tokens|chat_template|"
@@ -31,6 +32,8 @@ class Tokenizer:
         if not self.folder.is_dir():
             refuse(folder, "is not a folder; --tokenizer takes a folder with tokenizer.json, or a model's folder "
                    "(hf download NAME --local-dir DIR)")
+        if not is_text(folder):
+            refuse(folder, "has a name that is not UTF-8, which transformers cannot open; rename it")
         try:
             self._own: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except Exception as error:  # its own errors are of many types
@@ -150,7 +153,7 @@ def digest(folder: str, chat_template: str | None = None) -> str:
         for path in sorted(Path(folder).rglob("*")):
             name = path.relative_to(folder).as_posix()
             if path.is_file() and NAMES.search(name):
-                found.update(f"{name}\0{path.stat().st_size}\0".encode())
+                found.update(os.fsencode(name) + f"\0{path.stat().st_size}\0".encode())
                 found.update(path.read_bytes())
     found.update((chat_template or "").encode())
     return found.hexdigest()

@@ -6,7 +6,9 @@ import io
 import json
 import os
 import random
+import shutil
 import subprocess
+import sys
 import unittest
 
 import made
@@ -68,7 +70,7 @@ class IdsTest(FolderTest):
                 ('{"tokens": [1]}\n{"text": "a"}\n', "ids.txt:2: has no list of ids"),
                 ("[1, true]", "has no list of ids"), ("[1, 2.0]", "has no list of ids"), ('{"tokens": 3}', "has no list"),
                 ("[1, -2]", "has no list of ids"), ("[1", "ids.txt:1: is not JSON"), ("[" * 100_000, "is not JSON"),
-                (b"\xff\xfe1\x00", "ids.txt: is not UTF-8 (byte 0)")):
+                (b"1 \xff\xfe1\x00", "ids.txt: is not UTF-8 (byte 0xff at 2); convert it: iconv")):
             self.write("ids.txt", content)
             with self.subTest(words), contextlib.redirect_stderr(io.StringIO()) as said, contextlib.chdir(self.folder):
                 self.assertEqual(main(["decode", "--tokenizer", "t", "ids.txt"]), 2)
@@ -76,6 +78,44 @@ class IdsTest(FolderTest):
         self.assertIn("none: cannot be read: No such file", self.command("decode", "--tokenizer", "t", "none", code=2))
         self.assertIn("t: is a folder", self.command("decode", "--tokenizer", "t", "t", code=2))
         self.assertIn("give one of them", self.command("encode", "--tokenizer", "t", "--text", "a", "ids.txt", code=2))
+
+    # Bytes that are not UTF-8, which Python keeps in the words of a command line and in names of files.
+    def test_what_is_no_text(self):
+        self.tokenizer("t", made.byte_bpe())
+        self.write("rows.jsonl", '{"text": "hello"}\n')
+        prepare = ["prepare", "--tokenizer", "t", "--input", "rows.jsonl", "--out", "out"]
+        wrong = os.fsdecode(b"h\xc3\xa9 \xfft")
+        for arguments, words in (
+                (["encode", "--tokenizer", "t", "--text", wrong], "--text: is not UTF-8 (byte 0xff at 4); convert it"),
+                (["encode", "--tokenizer", wrong, "--text", "a"], "h\u00e9 \\xfft: is not a folder"),
+                ([*prepare, "--text-key", wrong], "--text-key: is not UTF-8 (byte 0xff at 4)"),
+                ([*prepare, "--messages-key", wrong], "--messages-key: is not UTF-8 (byte 0xff at 4)"),
+                ([*prepare, "--end-id", wrong], "--end-id: is not UTF-8 (byte 0xff at 4)"),
+                ([*prepare, "--template-args", f'{{"a": "{wrong}"}}'], '{"a": "h\u00e9 \\xfft"} is not UTF-8'),
+                ([*prepare, "--template-args", '{"a": "\\udc80"}'], "has half of a surrogate pair"),
+                ([*prepare, "--chat-template", "template"], "template: is not UTF-8 (byte 0xff at 2); convert it")):
+            self.write("template", b"{{\xff}}")
+            with self.subTest(words):
+                self.assertIn(words, self.command(*arguments, code=2))
+        for command, content in (("encode", b"a\xff"), ("decode", b"1\xff")):
+            self.assertIn("standard input: is not UTF-8 (byte 0xff at 1); convert it", self.said_of_bytes(command, content))
+        shutil.copytree(self.folder / "t", self.folder / wrong)
+        self.assertIn("h\u00e9 \\xfft: has a name that is not UTF-8", self.command(
+            "encode", "--tokenizer", wrong, "--text", "a", code=2))
+        # names of folders that are written may be any, and are said on any standard output
+        strict, out = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}, os.fsdecode(b"o\xff")
+        self.assertIn("o\\xff: 1 document", self.command(*prepare[:-1], out, env=strict))
+        self.assertIn("o\\xff", self.command("stats", out, "--svg", "x.svg", env=strict))
+        self.assertIn("o\\xff: 1 document", (self.folder / "x.svg").read_text())
+        self.assertIn("standard output: takes ascii", self.command(
+            "decode", "--tokenizer", "t", input=self.command("encode", "--tokenizer", "t", "--text", "h\u00e9"), code=2,
+            env={**os.environ, "PYTHONIOENCODING": "ascii:strict"}))
+
+    def said_of_bytes(self, command, content):
+        done = subprocess.run([sys.executable, "-m", "paradyse.data", command, "--tokenizer", "t"], cwd=self.folder,
+                              input=content, capture_output=True, timeout=300)
+        self.assertEqual(done.returncode, 2)
+        return done.stderr.decode()
 
     @unittest.skipUnless(PROGRAM and importlib.util.find_spec("torch"), "no PARADYSE, or no torch in this Python")
     def test_generate_writes_on_as_transformers_does(self):
