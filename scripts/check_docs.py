@@ -31,7 +31,7 @@ ELSEWHERE = {
     "run.toml", "plan.json", "state.json", "metrics.jsonl", "tokenizer.json", "ProcessGroupGloo.hpp",
     "CMakeCache.txt", "build.ninja", "page.html", "report.html", "model.safetensors.index.json",
     "modeling_rope_utils.py", "cmake_pch.hxx", "torch/torch.h", "torch.h", "ATen.h", "cluster.toml",
-    "costs.json", "optimizer.json", "compile_commands.json", "License.txt", "nccl.h", "first.txt",
+    "costs.json", "optimizer.json", "compile_commands.json", "License.txt", "nccl.h", "first.txt", "lengths.txt",
 }
 SUFFIX = r"(?:h|cc|py|md|sh|toml|json|txt|cmake)"
 LONGEST_LINE = 110

@@ -20,6 +20,9 @@ import tarfile
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import lengths  # noqa: E402
+
 MOST_BYTES = 40 << 20
 
 # Of the machine: what no program goes without.
@@ -105,10 +108,15 @@ def version(programs):
     return text + "\n"
 
 
-def documents(lengths, ids, seed=1):
+def document_lengths():
+    """As source files on GitHub have them, the longest 32k tokens; the same on every machine."""
+    return lengths.drawn("GitHubCode", 32768, 400, random.Random(1))
+
+
+def documents(ids, seed=1):
     """A line a document: few ids often, many seldom, as in texts; the same on every machine."""
     draw = random.Random(seed)
-    for length in lengths:
+    for length in document_lengths():
         tokens = [int(ids ** draw.random()) - 1 for _ in range(length)]
         yield json.dumps({"tokens": tokens}, separators=(",", ":")) + "\n"
 
@@ -157,8 +165,7 @@ def bundle(build, out):
             shutil.copy(file, out)
     for name in ("llama-0.9b.toml", "llama-0.9b-128k.toml"):
         shutil.copy(ROOT / "configs" / "models" / name, out)
-    lengths = [int(line) for line in (ROOT / "scripts/gpu/lengths.txt").read_text().split()]
-    (out / "documents.jsonl").write_text("".join(documents(lengths, 32000)))
+    (out / "documents.jsonl").write_text("".join(documents(32000)))
     (out / "VERSION").write_text(version(programs))
     write_sources(out / "source.tar.gz")
 

@@ -98,8 +98,8 @@ class BundleTest(ProgramTest):
             self.assertNotRegex(known.run("readelf", "-d", BUNDLE / name), "RPATH|RUNPATH")
             self.assertNotIn(".symtab", known.run("readelf", "-S", "-W", BUNDLE / name))
 
-    def test_documents_are_of_the_stored_lengths(self):
-        lengths = [int(line) for line in (ROOT / "scripts/gpu/lengths.txt").read_text().split()]
+    def test_documents_are_of_the_drawn_lengths(self):
+        lengths = builder().document_lengths()
         text = (BUNDLE / "documents.jsonl").read_text()
         documents = [json.loads(line)["tokens"] for line in text.splitlines()]
         self.assertEqual([len(tokens) for tokens in documents], lengths)
