@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from golden_json import json_text
 from safetensors.torch import save_file
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
@@ -343,7 +344,7 @@ def make(name, folder, seed):
               folder / "expected_gradients.safetensors")
     expected = {"loss": loss.item(), "sums": [one.item() for one in sums], "scored": scored, "dims": dims,
                 "seed": seed, "torch": torch.__version__}
-    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    (folder / "expected.json").write_text(json_text(expected))
     print(name, expected["loss"])
 
 

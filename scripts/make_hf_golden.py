@@ -30,6 +30,7 @@ import numpy
 import safetensors
 import torch
 import transformers
+from golden_json import json_text
 from safetensors.torch import save_file
 from transformers import (
     BertConfig, BertForMaskedLM, BertForPreTraining, DistilBertConfig, DistilBertForMaskedLM, Gemma2Config,
@@ -483,7 +484,7 @@ def main():
                 "numpy": numpy.__version__,
             },
         }
-        (folder / "expected.json").write_text(json.dumps(expected, indent=2) + "\n")
+        (folder / "expected.json").write_text(json_text(expected))
         print(f"{folder}: loss {loss!r}, unpatched {unpatched_loss - loss:+.1e}, "
               f"worst gradient {expected['unpatched_worst_gradient_error']:.1e}")
 

@@ -18,6 +18,7 @@ import numpy
 import peft
 import torch
 import transformers
+from golden_json import json_text
 from make_hf_golden import ARCHITECTURES, MASKED, answer_of, architecture_of, patch_transformers
 from safetensors.torch import save_file
 
@@ -82,7 +83,7 @@ def make(out, name, base, seed, settings):
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__,
                      "peft": peft.__version__, "numpy": numpy.__version__},
     }
-    (folder / "expected.json").write_text(json.dumps(expected, indent=2) + "\n")
+    (folder / "expected.json").write_text(json_text(expected))
     return f"{folder}: loss {loss!r}, {len(gradients)} gradients"
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from golden_json import json_text
 from safetensors.torch import save_file
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
@@ -205,7 +206,7 @@ def write_golden(name, config, model, samples, sums, scored, weights):
     save_file({f"{i}.{n}": t.contiguous() for i, sample in enumerate(samples) for n, t in sample.items()},
               folder / "samples.safetensors")
     (folder / "expected.json").write_text(
-        json.dumps({"loss": loss.item(), "sums": [s.item() for s in sums], "scored": scored}, indent=1) + "\n")
+        json_text({"loss": loss.item(), "sums": [s.item() for s in sums], "scored": scored}))
 
 
 SMALL_OPENFOLD = {
