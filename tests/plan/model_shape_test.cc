@@ -22,134 +22,40 @@ using testing::HasSubstr;
 
 // LlamaConfig().to_dict() of transformers 4.57.6, whole.
 constexpr const char* kTransformers4 = R"({
- "_name_or_path": "",
- "add_cross_attention": false,
- "architectures": null,
- "attention_bias": false,
- "attention_dropout": 0.0,
- "bad_words_ids": null,
- "begin_suppress_tokens": null,
- "bos_token_id": 1,
- "chunk_size_feed_forward": 0,
- "cross_attention_hidden_size": null,
- "decoder_start_token_id": null,
- "diversity_penalty": 0.0,
- "do_sample": false,
- "dtype": null,
- "early_stopping": false,
- "encoder_no_repeat_ngram_size": 0,
- "eos_token_id": 2,
- "exponential_decay_length_penalty": null,
- "finetuning_task": null,
- "forced_bos_token_id": null,
- "forced_eos_token_id": null,
- "head_dim": 128,
- "hidden_act": "silu",
- "hidden_size": 4096,
- "id2label": {
-  "0": "LABEL_0",
-  "1": "LABEL_1"
- },
- "initializer_range": 0.02,
- "intermediate_size": 11008,
- "is_decoder": false,
- "is_encoder_decoder": false,
- "label2id": {
-  "LABEL_0": 0,
-  "LABEL_1": 1
- },
- "length_penalty": 1.0,
- "max_length": 20,
- "max_position_embeddings": 2048,
- "min_length": 0,
- "mlp_bias": false,
- "model_type": "llama",
- "no_repeat_ngram_size": 0,
- "num_attention_heads": 32,
- "num_beam_groups": 1,
- "num_beams": 1,
- "num_hidden_layers": 32,
- "num_key_value_heads": 32,
- "num_return_sequences": 1,
- "output_attentions": false,
- "output_hidden_states": false,
- "output_scores": false,
- "pad_token_id": null,
- "prefix": null,
- "pretraining_tp": 1,
- "problem_type": null,
- "pruned_heads": {},
- "remove_invalid_values": false,
- "repetition_penalty": 1.0,
- "return_dict": true,
- "return_dict_in_generate": false,
- "rms_norm_eps": 1e-06,
- "rope_scaling": null,
- "rope_theta": 10000.0,
- "sep_token_id": null,
- "suppress_tokens": null,
- "task_specific_params": null,
- "temperature": 1.0,
- "tf_legacy_loss": false,
- "tie_encoder_decoder": false,
- "tie_word_embeddings": false,
- "tokenizer_class": null,
- "top_k": 50,
- "top_p": 1.0,
- "torchscript": false,
- "transformers_version": "4.57.6",
- "typical_p": 1.0,
- "use_bfloat16": false,
- "use_cache": true,
- "vocab_size": 32000
-})";
+ "_name_or_path": "", "add_cross_attention": false, "architectures": null, "attention_bias": false,
+ "attention_dropout": 0.0, "bad_words_ids": null, "begin_suppress_tokens": null, "bos_token_id": 1,
+ "chunk_size_feed_forward": 0, "cross_attention_hidden_size": null, "decoder_start_token_id": null,
+ "diversity_penalty": 0.0, "do_sample": false, "dtype": null, "early_stopping": false,
+ "encoder_no_repeat_ngram_size": 0, "eos_token_id": 2, "exponential_decay_length_penalty": null,
+ "finetuning_task": null, "forced_bos_token_id": null, "forced_eos_token_id": null, "head_dim":
+ 128, "hidden_act": "silu", "hidden_size": 4096, "id2label": { "0": "LABEL_0", "1": "LABEL_1" },
+ "initializer_range": 0.02, "intermediate_size": 11008, "is_decoder": false, "is_encoder_decoder":
+ false, "label2id": { "LABEL_0": 0, "LABEL_1": 1 }, "length_penalty": 1.0, "max_length": 20,
+ "max_position_embeddings": 2048, "min_length": 0, "mlp_bias": false, "model_type": "llama",
+ "no_repeat_ngram_size": 0, "num_attention_heads": 32, "num_beam_groups": 1, "num_beams": 1,
+ "num_hidden_layers": 32, "num_key_value_heads": 32, "num_return_sequences": 1,
+ "output_attentions": false, "output_hidden_states": false, "output_scores": false, "pad_token_id":
+ null, "prefix": null, "pretraining_tp": 1, "problem_type": null, "pruned_heads": {},
+ "remove_invalid_values": false, "repetition_penalty": 1.0, "return_dict": true,
+ "return_dict_in_generate": false, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta":
+ 10000.0, "sep_token_id": null, "suppress_tokens": null, "task_specific_params": null,
+ "temperature": 1.0, "tf_legacy_loss": false, "tie_encoder_decoder": false, "tie_word_embeddings":
+ false, "tokenizer_class": null, "top_k": 50, "top_p": 1.0, "torchscript": false,
+ "transformers_version": "4.57.6", "typical_p": 1.0, "use_bfloat16": false, "use_cache": true,
+ "vocab_size": 32000})";
 
 // LlamaConfig().to_dict() of transformers 5.23.0, whole.
 constexpr const char* kTransformers5 = R"({
- "_name_or_path": "",
- "architectures": null,
- "attention_bias": false,
- "attention_dropout": 0.0,
- "bos_token_id": 1,
- "chunk_size_feed_forward": 0,
- "dtype": null,
- "eos_token_id": 2,
- "head_dim": 128,
- "hidden_act": "silu",
- "hidden_size": 4096,
- "id2label": {
-  "0": "LABEL_0",
-  "1": "LABEL_1"
- },
- "initializer_range": 0.02,
- "intermediate_size": 11008,
- "is_encoder_decoder": false,
- "label2id": {
-  "LABEL_0": 0,
-  "LABEL_1": 1
- },
- "max_position_embeddings": 2048,
- "mlp_bias": false,
- "model_type": "llama",
- "num_attention_heads": 32,
- "num_hidden_layers": 32,
- "num_key_value_heads": 32,
- "output_attentions": false,
- "output_hidden_states": false,
- "pad_token_id": null,
- "pretraining_tp": 1,
- "problem_type": null,
- "return_dict": true,
- "rms_norm_eps": 1e-06,
- "rope_parameters": {
-  "rope_theta": 10000.0,
-  "rope_type": "default"
- },
- "tie_word_embeddings": false,
- "transformers_version": "5.23.0",
- "use_cache": true,
- "vocab_size": 32000
-})";
+ "_name_or_path": "", "architectures": null, "attention_bias": false, "attention_dropout": 0.0,
+ "bos_token_id": 1, "chunk_size_feed_forward": 0, "dtype": null, "eos_token_id": 2, "head_dim":
+ 128, "hidden_act": "silu", "hidden_size": 4096, "id2label": { "0": "LABEL_0", "1": "LABEL_1" },
+ "initializer_range": 0.02, "intermediate_size": 11008, "is_encoder_decoder": false, "label2id": {
+ "LABEL_0": 0, "LABEL_1": 1 }, "max_position_embeddings": 2048, "mlp_bias": false, "model_type":
+ "llama", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+ "output_attentions": false, "output_hidden_states": false, "pad_token_id": null, "pretraining_tp":
+ 1, "problem_type": null, "return_dict": true, "rms_norm_eps": 1e-06, "rope_parameters": {
+ "rope_theta": 10000.0, "rope_type": "default" }, "tie_word_embeddings": false,
+ "transformers_version": "5.23.0", "use_cache": true, "vocab_size": 32000})";
 
 // The least that makes a model.
 json small_config() {
