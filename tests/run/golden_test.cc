@@ -4,6 +4,7 @@
 #include "tests/support/golden.h"
 
 #include <cmath>
+#include <map>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -138,50 +139,69 @@ std::vector<StepNumbers> three_steps(const TextShape& model, const Plan& plan) {
       {.documents = batch, .labels = targets});
 }
 
-// What was found, by name, and the file that has it.
+// What the runs of each model compute.  Strategies and ranks do not change it, so the file has it
+// once a model, with the number of runs: that no run goes missing.
 class Numbers {
  public:
-  void add(const std::string& name, const std::vector<StepNumbers>& steps) {
-    for (const StepNumbers& step : steps) {
-      found_[name].push_back({{"loss", step.loss}, {"gradient_norm", step.gradient_norm}});
-    }
+  void add(
+      const std::string& model, const std::string& run, const std::vector<StepNumbers>& steps) {
+    found_[model].push_back({run, steps});
   }
 
   void expect_golden(const std::string& file) const {
     if (test::writes_golden()) {
-      test::write_golden(file, found_.dump(1) + "\n");
-      return;
+      test::write_golden(file, first_runs());
     }
-    const auto expected = nlohmann::ordered_json::parse(test::golden_text(file));
+    const auto expected = nlohmann::json::parse(test::golden_text(file));
     ASSERT_EQ(found_.size(), expected.size());
-    for (const auto& [name, steps] : expected.items()) {
-      ASSERT_TRUE(found_.contains(name)) << name;
-      ASSERT_EQ(found_[name].size(), steps.size()) << name;
-      for (std::size_t s = 0; s < steps.size(); ++s) {
-        for (const char* what : {"loss", "gradient_norm"}) {
-          const double was = steps[s][what];
-          EXPECT_NEAR(found_[name][s][what].get<double>(), was, kTolerance * std::abs(was))
-              << name << ", step " << s << ", " << what;
+    for (const auto& [model, runs] : found_) {
+      ASSERT_TRUE(expected.contains(model)) << model;
+      const auto& of = expected[model];
+      EXPECT_EQ(runs.size(), of["runs"].get<std::size_t>()) << model;
+      for (const auto& [run, steps] : runs) {
+        ASSERT_EQ(steps.size(), of["loss"].size());
+        for (std::size_t s = 0; s < steps.size(); ++s) {
+          const std::string where = model + ", " + run + ", step " + std::to_string(s);
+          expect_near(steps[s].loss, of["loss"][s], where + ", loss");
+          expect_near(steps[s].gradient_norm, of["gradient_norm"][s], where + ", gradient norm");
         }
       }
     }
   }
 
  private:
-  nlohmann::ordered_json found_;
+  static void expect_near(double is, double was, const std::string& what) {
+    EXPECT_NEAR(is, was, kTolerance * std::abs(was)) << what;
+  }
+
+  // A line for each model, of the run that was added first.
+  std::string first_runs() const {
+    std::string text;
+    for (const auto& [model, runs] : found_) {
+      nlohmann::ordered_json line = {{"runs", runs.size()}};
+      for (const StepNumbers& step : runs.front().second) {
+        line["loss"].push_back(step.loss);
+        line["gradient_norm"].push_back(step.gradient_norm);
+      }
+      text += (text.empty() ? "{\n " : ",\n ") + nlohmann::json(model).dump() + ": " + line.dump();
+    }
+    return text + "\n}\n";
+  }
+
+  std::map<std::string, std::vector<std::pair<std::string, std::vector<StepNumbers>>>> found_;
 };
 
 TEST(Golden, LossesAndGradientNorms) {
   const std::vector<std::int64_t> lengths = {1, 9, 2, 5, 17, 3, 11};
   Numbers found;
-  const auto run = [&](const std::string& name, const TextShape& model, const Plan& plan) {
-    found.add(name, three_steps(model, plan));
-  };
   for (const auto& [name, model] : families()) {
-    run(name + " MegatronTS+hold", model, alike(model, lengths, text_layer("MegatronTS", "hold")));
-    run(name + " UlyssesZ+gather", model, alike(model, lengths, text_layer("UlyssesZ", "gather")));
-    run(name + " METP+pass", model, alike(model, lengths, text_layer("METP", "pass")));
-    run(name + " mixed", model, mixed(model, lengths));
+    const auto run = [&](const std::string& strategies, const Plan& plan) {
+      found.add(name, strategies, three_steps(model, plan));
+    };
+    run("MegatronTS+hold", alike(model, lengths, text_layer("MegatronTS", "hold")));
+    run("UlyssesZ+gather", alike(model, lengths, text_layer("UlyssesZ", "gather")));
+    run("METP+pass", alike(model, lengths, text_layer("METP", "pass")));
+    run("mixed", mixed(model, lengths));
   }
   found.expect_golden("losses.json");
 }
@@ -264,7 +284,10 @@ TEST_P(GoldenGrids, LossesAndGradientNorms) {
   const Model model = Model(of.shape);
   Numbers found;
   const auto run = [&](const std::string& name, int ranks, const LayerChoice& layer) {
-    found.add(name + " on " + std::to_string(ranks), three_steps(of, alike(of, ranks, layer)));
+    found.add(
+        "one size",
+        name + " on " + std::to_string(ranks),
+        three_steps(of, alike(of, ranks, layer)));
   };
   for (const LayoutRival& rival : layout_rivals(model)) {
     run(rival.name, 4, rival.parts);
@@ -279,7 +302,7 @@ TEST_P(GoldenGrids, LossesAndGradientNorms) {
       run("layer " + std::to_string(i), ranks, layer);
     }
   }
-  found.add("two sizes", three_steps(of, of_two_sizes(of)));
+  found.add("two sizes", "on 3", three_steps(of, of_two_sizes(of)));
   found.expect_golden("grid_losses/" + of.name + ".json");
 }
 
