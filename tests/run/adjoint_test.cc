@@ -10,7 +10,7 @@
 #include "paradyse/plan/op_traits.h"
 #include "paradyse/plan/strategy.h"
 #include "src/plan/model/text/text_shape.h"
-#include "src/run/kernels/cpu/kernels.h"
+#include "src/run/kernels/kernels.h"
 #include "tests/support/layouts.h"
 #include "tests/support/models.h"
 #include "tests/support/one_op.h"
@@ -748,16 +748,16 @@ TEST(Kernels, NarrowTypesFollowFloat64) {
       const at::Tensor g = numbers({9, H}, 3).to(width.type).to(at::kDouble);
       const at::Tensor start = numbers({9, H}, 4).to(width.type).to(at::kDouble);
       const at::Tensor y = at::empty_like(x);
-      kernels::rms_norm(x, w, 1e-5, y);
+      cpu_kernels().rms_norm(x, w, 1e-5, y);
       const at::Tensor root = (x.square().mean(1, true) + 1e-5).rsqrt();
       EXPECT_LT(worst(y, x * root * w), 1e-13);
       const at::Tensor narrow = at::empty({9, H}, width.type);
-      kernels::rms_norm(x.to(width.type), w.to(width.type), 1e-5, narrow);
+      cpu_kernels().rms_norm(x.to(width.type), w.to(width.type), 1e-5, narrow);
       EXPECT_LT(worst(narrow, y), width.tolerance);
       for (const bool accumulate : {false, true}) {
         const at::Tensor grad = start.clone();
         const at::Tensor grad_w = at::ones({H}, at::kDouble);
-        kernels::rms_norm_adjoint(
+        cpu_kernels().rms_norm_adjoint(
             x, w, 1e-5, {.y = g, .x = grad, .accumulate = accumulate, .w = grad_w});
         const at::Tensor wg = w * g;
         at::Tensor expected = root * (wg - x * root.square() * (wg * x).mean(1, true));
@@ -768,7 +768,7 @@ TEST(Kernels, NarrowTypesFollowFloat64) {
         EXPECT_LT(worst(grad_w, 1 + (g * x * root).sum(0)), 1e-13);
         const at::Tensor narrow_grad = start.to(width.type);
         const at::Tensor narrow_w = at::ones({H}, width.statistic);
-        kernels::rms_norm_adjoint(
+        cpu_kernels().rms_norm_adjoint(
             x.to(width.type),
             w.to(width.type),
             1e-5,
@@ -795,20 +795,21 @@ TEST(Kernels, LayerNormInNarrowTypesFollowsFloat64) {
       const at::Tensor narrow_x = x.to(width.type);
       const at::Tensor wide_x = narrow_x.to(at::kDouble);
       const at::Tensor y = at::empty_like(wide_x);
-      kernels::layer_norm(wide_x, w, b, 1e-5, y);
+      cpu_kernels().layer_norm(wide_x, w, b, 1e-5, y);
       EXPECT_LT(worst(y, at::layer_norm(wide_x, {H}, w, b, 1e-5)), 1e-13);
       const at::Tensor narrow = at::empty({9, H}, width.type);
-      kernels::layer_norm(narrow_x, w.to(width.type), b.to(width.type), 1e-5, narrow);
+      cpu_kernels().layer_norm(narrow_x, w.to(width.type), b.to(width.type), 1e-5, narrow);
       EXPECT_LT(worst(narrow, y), 2 * width.tolerance);
 
       const at::Tensor grad = at::empty_like(wide_x);
       const at::Tensor grad_w = at::zeros({H}, at::kDouble);
       const at::Tensor grad_b = at::zeros({H}, at::kDouble);
-      kernels::layer_norm_adjoint(wide_x, w, 1e-5, {.y = g, .x = grad, .w = grad_w, .b = grad_b});
+      cpu_kernels().layer_norm_adjoint(
+          wide_x, w, 1e-5, {.y = g, .x = grad, .w = grad_w, .b = grad_b});
       const at::Tensor narrow_grad = at::empty({9, H}, width.type);
       const at::Tensor narrow_w = at::zeros({H}, width.statistic);
       const at::Tensor narrow_b = at::zeros({H}, width.statistic);
-      kernels::layer_norm_adjoint(
+      cpu_kernels().layer_norm_adjoint(
           narrow_x,
           w.to(width.type),
           1e-5,
@@ -819,11 +820,11 @@ TEST(Kernels, LayerNormInNarrowTypesFollowsFloat64) {
 
       // Without a bias all else is the same, bit for bit.
       const at::Tensor bare = at::empty_like(wide_x);
-      kernels::layer_norm(wide_x, w, {}, 1e-5, bare);
+      cpu_kernels().layer_norm(wide_x, w, {}, 1e-5, bare);
       EXPECT_LT(worst(bare, at::layer_norm(wide_x, {H}, w, {}, 1e-5)), 1e-13);
       const at::Tensor bare_grad = at::empty_like(wide_x);
       const at::Tensor bare_w = at::zeros({H}, at::kDouble);
-      kernels::layer_norm_adjoint(wide_x, w, 1e-5, {.y = g, .x = bare_grad, .w = bare_w});
+      cpu_kernels().layer_norm_adjoint(wide_x, w, 1e-5, {.y = g, .x = bare_grad, .w = bare_w});
       EXPECT_TRUE(at::equal(bare_grad, grad) && at::equal(bare_w, grad_w));
     }
   }
@@ -837,13 +838,13 @@ TEST(Kernels, RowsAndTheirSums) {
     const at::Tensor b = numbers({6}, 2).to(width.type);
     const at::Tensor before = whole.clone();
     at::Tensor sums = at::ones({6}, width.statistic);
-    kernels::add_sum_of_rows(y, sums, 0.3);
+    cpu_kernels().add_sum_of_rows(y, sums, 0.3);
     EXPECT_LT(worst(sums, 1 + 0.3 * y.to(at::kDouble).sum(0)), 1e-6);
     const at::Tensor expected = y.to(at::kDouble) + 0.7 * b.to(at::kDouble);
     const at::Tensor logits = y.to(width.statistic).clone();
-    kernels::add_to_rows(logits, b, 0.7);
+    cpu_kernels().add_to_rows(logits, b, 0.7);
     EXPECT_LT(worst(logits, expected), 1e-6);
-    kernels::add_to_rows(y, b, 0.7);
+    cpu_kernels().add_to_rows(y, b, 0.7);
     EXPECT_LT(worst(y, expected), width.tolerance);
     EXPECT_TRUE(at::equal(whole.narrow(1, 0, 2), before.narrow(1, 0, 2)));
     EXPECT_TRUE(at::equal(whole.narrow(1, 8, 1), before.narrow(1, 8, 1)));
@@ -853,7 +854,7 @@ TEST(Kernels, RowsAndTheirSums) {
 at::Tensor kept(
     const kernels::Dropout& dropout, const std::vector<std::int64_t>& tokens, std::int64_t H) {
   const at::Tensor to = at::empty({static_cast<std::int64_t>(tokens.size()), H}, at::kDouble);
-  kernels::dropout(dropout, at::tensor(tokens, at::kLong), at::ones_like(to), to);
+  cpu_kernels().dropout(dropout, at::tensor(tokens, at::kLong), at::ones_like(to), to);
   return to;
 }
 
@@ -904,7 +905,7 @@ TEST(Kernels, DropoutIsAFunctionOfTheToken) {
 
 at::Tensor kept(const kernels::AttentionDropout& dropout, std::int64_t queries, std::int64_t keys) {
   const at::Tensor to = at::empty({queries, keys}, at::kDouble);
-  kernels::drop_probabilities(dropout, at::ones_like(to), to);
+  cpu_kernels().drop_probabilities(dropout, at::ones_like(to), to);
   return to;
 }
 
@@ -987,7 +988,7 @@ TEST(Kernels, RotationsAreInverseAndKeepLengths) {
     const at::Tensor x = numbers({rows, 40}, 1).to(width.type).to(at::kDouble);
     const RopeTable table = rope_table(*rope_of(model, 0), 8, 16001, at::kDouble);
     const at::Tensor turned = x.clone();
-    kernels::rotate(turned, {3, 8, table.cosines, table.sines, positions});
+    cpu_kernels().rotate(turned, {3, 8, table.cosines, table.sines, positions});
     EXPECT_TRUE(at::equal(turned.narrow(1, 24, 16), x.narrow(1, 24, 16)));  // only 3 of 5 heads
     EXPECT_TRUE(at::equal(turned[0], x[0]));
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -1004,9 +1005,9 @@ TEST(Kernels, RotationsAreInverseAndKeepLengths) {
     }
     const RopeTable narrow_table = rope_table(*rope_of(model, 0), 8, 16001, width.statistic);
     const at::Tensor narrow = x.to(width.type).clone();
-    kernels::rotate(narrow, {3, 8, narrow_table.cosines, narrow_table.sines, positions});
+    cpu_kernels().rotate(narrow, {3, 8, narrow_table.cosines, narrow_table.sines, positions});
     EXPECT_LT(worst(narrow, turned), width.tolerance);
-    kernels::rotate(turned, {3, 8, table.cosines, table.sines, positions, true});
+    cpu_kernels().rotate(turned, {3, 8, table.cosines, table.sines, positions, true});
     EXPECT_LT(worst(turned, x), 1e-14);
   }
 }

@@ -18,8 +18,8 @@
 #include "src/run/cuda/rope.cu"
 #include "src/run/cuda/softmax_loss.cu"
 #include "src/run/cuda/swiglu.cu"
-#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/kernels/cuda/launches.h"
+#include "src/run/kernels/kernels.h"
 
 namespace paradyse::on_host {
 
@@ -211,9 +211,9 @@ void expect_norm(const NormCase& c) {
   const at::Tensor from = as_runs(x, H);
   const at::Tensor expected = at::empty_like(from);
   if (c.layer) {
-    kernels::layer_norm(from, w.to(at::kDouble), b.to(at::kDouble), 1e-5, expected);
+    cpu_kernels().layer_norm(from, w.to(at::kDouble), b.to(at::kDouble), 1e-5, expected);
   } else {
-    kernels::rms_norm(from, w.to(at::kDouble), 1e-5, expected);
+    cpu_kernels().rms_norm(from, w.to(at::kDouble), 1e-5, expected);
   }
   expect_near(made[1], expected.view_as(x), c.element, slack_of(c.element), name(c));
 }
@@ -257,9 +257,9 @@ void expect_norm_adjoint(const NormCase& c) {
       .w = grad_w.to(at::kDouble, false, true),
       .b = grad_b.to(at::kDouble, false, true)};
   if (c.layer) {
-    kernels::layer_norm_adjoint(from, w.to(at::kDouble), 1e-5, expected);
+    cpu_kernels().layer_norm_adjoint(from, w.to(at::kDouble), 1e-5, expected);
   } else {
-    kernels::rms_norm_adjoint(from, w.to(at::kDouble), 1e-5, expected);
+    cpu_kernels().rms_norm_adjoint(from, w.to(at::kDouble), 1e-5, expected);
   }
   const double slack = slack_of(c.element);
   expect_near(made[2], expected.x.view_as(x), c.element, slack, name(c) + ", x's gradient");
@@ -406,7 +406,7 @@ TEST(CudaKernels, Rotations) {
                   },
                   what);
               const at::Tensor expected = x.to(at::kDouble, false, true);
-              kernels::rotate(
+              cpu_kernels().rotate(
                   expected,
                   {heads,
                    2 * half,
@@ -451,8 +451,8 @@ TEST(CudaKernels, Swiglu) {
           const at::Tensor wide_h = h.to(at::kDouble);
           const at::Tensor a = at::empty({t, F}, at::kDouble);
           const at::Tensor grad_h = at::empty({t, 2 * F}, at::kDouble);
-          kernels::swiglu(wide_h, a);
-          kernels::swiglu_adjoint(wide_h, grad_a.to(at::kDouble), grad_h);
+          cpu_kernels().swiglu(wide_h, a);
+          cpu_kernels().swiglu_adjoint(wide_h, grad_a.to(at::kDouble), grad_h);
           expect_near(made[2], a, element, slack_of(element), what);
           expect_near(made[3], grad_h, element, slack_of(element), what + ", adjoint");
           EXPECT_TRUE(at::equal(made[3], made[0])) << what << ", in place";

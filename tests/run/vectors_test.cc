@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "src/run/kernels/cpu/kernels.h"
+#include "src/run/kernels/kernels.h"
 
 namespace paradyse::kernels {
 namespace {
@@ -71,12 +72,12 @@ TYPED_TEST(VectorsTest, KernelsRoundAsTorchDoes) {
   for (const double added : {0.0, 1e-7, 3e-5, 0.37, 1000.0, 65504.0}) {
     const at::Tensor row = at::full({numbers.size(1)}, added, kType);
     const at::Tensor sum = numbers.clone();
-    add_to_rows(sum, row, 1);
+    cpu_kernels().add_to_rows(sum, row, 1);
     const at::Tensor expected = (numbers.to(at::kFloat) + row.to(at::kFloat)).to(kType);
     EXPECT_TRUE(at::equal(sum.isnan(), expected.isnan())) << added;
     EXPECT_TRUE(at::equal(sum.nan_to_num(0, 9, -9), expected.nan_to_num(0, 9, -9))) << added;
     const at::Tensor flat = numbers.flatten().clone();
-    add_numbers(flat, row.to(at::kFloat));
+    cpu_kernels().add_numbers(flat, row.to(at::kFloat));
     EXPECT_TRUE(at::equal(flat.isnan(), sum[0].isnan())) << added;
     EXPECT_TRUE(at::equal(flat.nan_to_num(0, 9, -9), sum[0].nan_to_num(0, 9, -9))) << added;
   }
@@ -99,8 +100,8 @@ TYPED_TEST(VectorsTest, KernelsOfLongRows) {
     const at::Tensor grad_a = draw(3, F);
     const at::Tensor a = at::empty({3, F}, kType);
     const at::Tensor grad_h = at::empty({3, 2 * F}, kType);
-    swiglu(h, a);
-    swiglu_adjoint(h, grad_a, grad_h);
+    cpu_kernels().swiglu(h, a);
+    cpu_kernels().swiglu_adjoint(h, grad_a, grad_h);
     const at::Tensor gate = h.narrow(1, 0, F).to(at::kFloat);
     const at::Tensor up = h.narrow(1, F, F).to(at::kFloat);
     const at::Tensor da = grad_a.to(at::kFloat);
@@ -119,7 +120,7 @@ TYPED_TEST(VectorsTest, KernelsOfLongRows) {
       const at::Tensor sines = angles.sin();
       for (const bool inverse : {false, true}) {
         const at::Tensor turned = x.clone();
-        rotate(
+        cpu_kernels().rotate(
             turned.narrow(1, 0, 2 * heads * half),
             {.heads = heads,
              .head_dim = 2 * half,

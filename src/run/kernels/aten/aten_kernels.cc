@@ -1,14 +1,29 @@
 #include "src/run/kernels/aten/aten_kernels.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <limits>
 #include <numbers>
+#include <optional>
+#include <vector>
 
 #include "paradyse/plan/program.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/device/host_copies.h"
+#include "src/run/kernels/aten/aten_attention.h"
 
 namespace paradyse::aten {
 namespace {
+
+// Calls body(first, count) for stretches of `rows` rows whose temporaries stay small.
+template <typename Body>
+void for_rows(std::int64_t rows, std::int64_t cols, Body body) {
+  const std::int64_t most = std::max<std::int64_t>(1, kScratch / std::max<std::int64_t>(1, cols));
+  for (std::int64_t first = 0; first < rows; first += most) {
+    body(first, std::min(most, rows - first));
+  }
+}
 
 // Rows [first, first + count) in the type of sums, each row as runs of `width` columns.
 at::Tensor runs(const at::Tensor& x, std::int64_t first, std::int64_t count, std::int64_t width) {
@@ -22,24 +37,10 @@ void put(at::Tensor to, const at::Tensor& own, bool accumulate) {
   to.copy_(accumulate ? own + to : own);
 }
 
-}  // namespace
-
-at::Tensor indices(std::span<const std::int64_t> numbers, c10::Device device) {
-  const HostScope library_memory;
-  const auto count = static_cast<std::int64_t>(numbers.size());
-  auto* data = const_cast<std::int64_t*>(numbers.data());
-  const at::Tensor here = at::from_blob(data, {count}, at::kLong);
-  return device.is_cpu() ? here.clone() : to_device(here, device);
-}
-
-namespace {
-
 // Without an offset no call is made for it.
 at::Tensor factor_of(const at::Tensor& w, const kernels::RmsNorm& norm) {
   return norm.offset == 0 ? w : wide(w) + norm.offset;
 }
-
-}  // namespace
 
 void rms_norm(
     const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm& norm, const at::Tensor& y) {
@@ -128,8 +129,6 @@ void add_numbers(const at::Tensor& to, const at::Tensor& numbers) {
   to.copy_(to.to(numbers.scalar_type()) + numbers);
 }
 
-namespace {
-
 // Where elements are dropped: of rows that count as these tokens [rows, 1], columns [first, first +
 // count).  Philox4x32-10 in 64-bit integers, whose products wrap: what is shifted down is cut to 32
 // bits.
@@ -168,8 +167,6 @@ at::Tensor dropped(
   return at::stack({c[0], c[1], c[2], c[3]}, 2).flatten(1).narrow(1, first % 4, count) < threshold;
 }
 
-}  // namespace
-
 void dropout(
     const kernels::Dropout& dropout,
     const at::Tensor& tokens,
@@ -181,21 +178,6 @@ void dropout(
     const at::Tensor mine = tokens.narrow(0, first, count).unsqueeze(1);
     at::Tensor kept = wide(from.narrow(0, first, count)) * (1 / (1 - dropout.probability));
     to.narrow(0, first, count).copy_(kept.masked_fill_(dropped(dropout, mine, 0, H), 0));
-  });
-}
-
-void drop_probabilities(
-    const kernels::AttentionDropout& dropout, const at::Tensor& from, const at::Tensor& to) {
-  const HostScope library_memory;
-  const std::int64_t keys = from.size(1);
-  const double scale = 1 / (1 - dropout.drawn.probability);
-  for_rows(from.size(0), 2 * keys, [&](std::int64_t first, std::int64_t count) {
-    const auto begin = static_cast<std::int64_t>(dropout.counted(first));
-    const at::Tensor queries =
-        at::arange(begin, begin + count, from.options().dtype(at::kLong)).unsqueeze(1);
-    at::Tensor kept = wide(from.narrow(0, first, count)) * scale;
-    kept.masked_fill_(dropped(dropout.drawn, queries, dropout.key, keys), 0);
-    to.narrow(0, first, count).copy_(kept);
   });
 }
 
@@ -255,13 +237,10 @@ void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Ten
   grad_up.mul_(grad_a);
 }
 
-namespace {
-
 // The CPU's products make no float32 of narrow factors.
 bool widens(const at::Tensor& a) { return !a.is_cpu(); }
 
-}  // namespace
-
+// a b in the type of its sums.
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
   const at::ScalarType sums = sum_type(a.scalar_type());
   if (a.scalar_type() != sums && widens(a)) {
@@ -270,6 +249,7 @@ at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
   return at::mm(a.to(sums), b.to(sums));
 }
 
+// Where narrow factors meet in one call a GPU needs no room; `rows` is for the others.
 void product(
     const at::Tensor& a,
     const at::Tensor& b,
@@ -304,18 +284,6 @@ void product(
     for_rows(out.size(0), out.size(1), [&](std::int64_t first, std::int64_t count) {
       put(out.narrow(0, first, count), wide_product(a.narrow(0, first, count), b), accumulate);
     });
-  }
-}
-
-void scaled_product(
-    double alpha, const at::Tensor& a, const at::Tensor& b, double beta, const at::Tensor& c) {
-  const HostScope library_memory;
-  at::Tensor to = c;
-  const at::Tensor own = wide_product(a, b);
-  if (beta == 0) {
-    to.copy_(own).mul_(alpha);
-  } else {
-    to.mul_(beta).add_(own, alpha);
   }
 }
 
@@ -462,16 +430,6 @@ void adamw(const kernels::AdamWTensors& tensors, const kernels::AdamWStep& step)
   }
 }
 
-at::Tensor region_of(const at::Tensor& contiguous, const Region& region) {
-  std::vector<std::int64_t> sizes = {1};
-  std::vector<std::int64_t> strides = {1};
-  for (const Region::Loop& loop : region.loops) {
-    sizes.push_back(loop.count);
-    strides.push_back(loop.stride);
-  }
-  return contiguous.as_strided(sizes, strides, contiguous.storage_offset() + region.offset);
-}
-
 void copy_region(
     const at::Tensor& to, const Region& to_region, const at::Tensor& from, const Region& region) {
   region_of(to, to_region).copy_(region_of(from, region));
@@ -513,4 +471,172 @@ void sum_regions(
   });
 }
 
+// --- cross-entropy of tiles of logits; beside these are a few numbers a token --------------------
+
+using kernels::LogitsTile;
+using kernels::LossStatistics;
+
+// Where the labels of the tile's tokens stand in it: a column for each, the first or the last one
+// for a label outside, which is not `inside`.
+struct Labels {
+  at::Tensor column;  // [tokens, 1]
+  at::Tensor inside;
+};
+Labels labels_in(const LogitsTile& tile) {
+  const std::int64_t ids = tile.logits.size(1);
+  const at::Tensor column = tile.labels - tile.first_id;
+  return {column.clamp(0, ids - 1).unsqueeze(1), column.ge(0).logical_and_(column.lt(ids))};
+}
+
+at::Tensor of_rows(const at::Tensor& numbers, const at::Tensor& logits) {
+  return numbers.to(logits.scalar_type()).unsqueeze(1);
+}
+
+// Probabilities, in the tile's place, become the gradient.
+void to_gradient(const LogitsTile& tile, double scale, const at::Tensor& gradient) {
+  at::Tensor p = tile.logits;
+  {
+    const HostScope library_memory;
+    const Labels labels = labels_in(tile);
+    p.scatter_add_(1, labels.column, of_rows(labels.inside, p).neg_());
+    p.mul_(of_rows(tile.labels >= 0, p).mul_(scale));
+  }
+  if (!gradient.is_same(p)) {
+    gradient.copy_(p);
+  }
+}
+
+// Leaves exp(logits - maximum) in the tile, the maximum that of the tile.
+void loss_statistics(const LogitsTile& tile, const LossStatistics& statistics) {
+  at::Tensor logits = tile.logits;
+  const at::Tensor maximum_here = logits.amax(1);
+  {
+    const HostScope library_memory;
+    const Labels labels = labels_in(tile);
+    const at::Tensor found = logits.gather(1, labels.column).squeeze(1).to(at::kDouble);
+    statistics.label.copy_(at::where(labels.inside, found, statistics.label));
+  }
+  logits.sub_(maximum_here.unsqueeze(1)).exp_();
+  const at::Tensor sum_here = logits.sum(1);
+  const HostScope library_memory;
+  const at::Tensor m = maximum_here.to(at::kDouble);
+  const at::Tensor both = at::maximum(m, statistics.maximum);
+  const at::Tensor before = (statistics.maximum - both).exp_();
+  at::Tensor(statistics.sum).mul_(before).add_(sum_here.to(at::kDouble).mul_((m - both).exp_()));
+  statistics.maximum.copy_(both);
+}
+
+void loss_gradient(
+    const LogitsTile& tile,
+    const LossStatistics& statistics,
+    double scale,
+    const at::Tensor& gradient) {
+  {
+    const HostScope library_memory;
+    at::Tensor logits = tile.logits;
+    logits.sub_(of_rows(statistics.log_sum_exp(), logits)).exp_();
+  }
+  to_gradient(tile, scale, gradient);
+}
+
+void loss_and_gradient(
+    const LogitsTile& tile,
+    const LossStatistics& statistics,
+    double scale,
+    const at::Tensor& gradient) {
+  loss_statistics(tile, statistics);
+  {
+    const HostScope library_memory;
+    at::Tensor exponentials = tile.logits;
+    exponentials.mul_(of_rows(statistics.sum.reciprocal(), exponentials));
+  }
+  to_gradient(tile, scale, gradient);
+}
+
+}  // namespace
+
+at::Tensor indices(std::span<const std::int64_t> numbers, c10::Device device) {
+  const HostScope library_memory;
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  auto* data = const_cast<std::int64_t*>(numbers.data());
+  const at::Tensor here = at::from_blob(data, {count}, at::kLong);
+  return device.is_cpu() ? here.clone() : to_device(here, device);
+}
+
+void scaled_product(
+    double alpha, const at::Tensor& a, const at::Tensor& b, double beta, const at::Tensor& c) {
+  const HostScope library_memory;
+  at::Tensor to = c;
+  const at::Tensor own = wide_product(a, b);
+  if (beta == 0) {
+    to.copy_(own).mul_(alpha);
+  } else {
+    to.mul_(beta).add_(own, alpha);
+  }
+}
+
+void drop_probabilities(
+    const kernels::AttentionDropout& dropout, const at::Tensor& from, const at::Tensor& to) {
+  const HostScope library_memory;
+  const std::int64_t keys = from.size(1);
+  const double scale = 1 / (1 - dropout.drawn.probability);
+  for_rows(from.size(0), 2 * keys, [&](std::int64_t first, std::int64_t count) {
+    const auto begin = static_cast<std::int64_t>(dropout.counted(first));
+    const at::Tensor queries =
+        at::arange(begin, begin + count, from.options().dtype(at::kLong)).unsqueeze(1);
+    at::Tensor kept = wide(from.narrow(0, first, count)) * scale;
+    kept.masked_fill_(dropped(dropout.drawn, queries, dropout.key, keys), 0);
+    to.narrow(0, first, count).copy_(kept);
+  });
+}
+
+at::Tensor region_of(const at::Tensor& contiguous, const Region& region) {
+  std::vector<std::int64_t> sizes = {1};
+  std::vector<std::int64_t> strides = {1};
+  for (const Region::Loop& loop : region.loops) {
+    sizes.push_back(loop.count);
+    strides.push_back(loop.stride);
+  }
+  return contiguous.as_strided(sizes, strides, contiguous.storage_offset() + region.offset);
+}
+
 }  // namespace paradyse::aten
+
+namespace paradyse {
+
+const Kernels& aten_kernels() {
+  static const Kernels table = {
+      .name = "aten",
+      .rms_norm = aten::rms_norm,
+      .rms_norm_adjoint = aten::rms_norm_adjoint,
+      .layer_norm = aten::layer_norm,
+      .layer_norm_adjoint = aten::layer_norm_adjoint,
+      .add_to_rows = aten::add_to_rows,
+      .add_sum_of_rows = aten::add_sum_of_rows,
+      .add_sum_of_products = aten::add_sum_of_products,
+      .add_numbers = aten::add_numbers,
+      .dropout = aten::dropout,
+      .rotations = aten::rotations,
+      .rotate = aten::rotate,
+      .swiglu = aten::swiglu,
+      .swiglu_adjoint = aten::swiglu_adjoint,
+      .product = aten::product,
+      .scaled_product = aten::scaled_product,
+      .attend = aten::attend_blocks,
+      .attend_adjoint = aten::attend_blocks_adjoint,
+      .drop_probabilities = aten::drop_probabilities,
+      .softmax = aten::softmax,
+      .score_gradient = aten::score_gradient,
+      .look_up = aten::look_up,
+      .add_looked_up = aten::add_looked_up,
+      .loss_statistics = aten::loss_statistics,
+      .loss_gradient = aten::loss_gradient,
+      .loss_and_gradient = aten::loss_and_gradient,
+      .squared_error = aten::squared_error,
+      .adamw = aten::adamw,
+      .copy_region = aten::copy_region,
+      .sum_regions = aten::sum_regions};
+  return table;
+}
+
+}  // namespace paradyse

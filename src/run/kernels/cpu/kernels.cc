@@ -848,26 +848,6 @@ PARADYSE_CLONES void rotate_call(
       });
 }
 
-PARADYSE_CLONES void softmax_call(
-    const Scores& scores, const Counted& counted, void* maximum, void* sum, void* factor) {
-  with_type(
-      scores.type, PARADYSE_TYPED {
-        softmax_rows<typename decltype(tag)::type>(scores, counted, maximum, sum, factor);
-      });
-}
-
-PARADYSE_CLONES void softmax_adjoint_call(
-    const Scores& p,
-    const Scores& d,
-    const Counted& counted,
-    const void* log_sum,
-    const void* dot) {
-  with_type(
-      p.type, PARADYSE_TYPED {
-        softmax_adjoint_rows<typename decltype(tag)::type>(p, d, counted, log_sum, dot);
-      });
-}
-
 struct SwigluCall {
   at::ScalarType type;
   const void* h;
@@ -908,77 +888,6 @@ PARADYSE_CLONES void swiglu_adjoint_call(
       });
 }
 
-PARADYSE_CLONES void to_numbers_call(
-    at::ScalarType type, StridedRows from, std::int64_t rows, std::int64_t cols, void* to) {
-  with_type(
-      type, PARADYSE_TYPED {
-        using T = typename decltype(tag)::type;
-        for (std::int64_t r = 0; r < rows; ++r) {
-          const T* const row = static_cast<const T*>(from.data) + r * from.stride;
-          Sum<T>* const wide_row = static_cast<Sum<T>*>(to) + r * cols;
-          for (std::int64_t i = 0; i < cols; ++i) {
-            wide_row[i] = wide(row[i]);
-          }
-        }
-      });
-}
-
-PARADYSE_CLONES void from_numbers_call(
-    at::ScalarType type,
-    const void* from,
-    std::int64_t rows,
-    std::int64_t cols,
-    void* to,
-    std::int64_t stride) {
-  with_type(
-      type, PARADYSE_TYPED {
-        using T = typename decltype(tag)::type;
-        for (std::int64_t r = 0; r < rows; ++r) {
-          const Sum<T>* const wide_row = static_cast<const Sum<T>*>(from) + r * cols;
-          T* const row = static_cast<T*>(to) + r * stride;
-          for (std::int64_t i = 0; i < cols; ++i) {
-            put(row[i], wide_row[i]);
-          }
-        }
-      });
-}
-
-PARADYSE_CLONES void dot_call(
-    at::ScalarType type,
-    StridedRows a,
-    StridedRows b,
-    std::int64_t rows,
-    std::int64_t cols,
-    void* dots) {
-  with_type(
-      type, PARADYSE_TYPED {
-        using T = typename decltype(tag)::type;
-        for (std::int64_t r = 0; r < rows; ++r) {
-          const T* const x = static_cast<const T*>(a.data) + r * a.stride;
-          const T* const y = static_cast<const T*>(b.data) + r * b.stride;
-          Sum<T> sum = 0;
-          for (std::int64_t i = 0; i < cols; ++i) {
-            sum += wide(x[i]) * wide(y[i]);
-          }
-          static_cast<Sum<T>*>(dots)[r] = sum;
-        }
-      });
-}
-
-PARADYSE_CLONES void scale_call(
-    at::ScalarType type,
-    void* data,
-    std::int64_t stride,
-    std::int64_t rows,
-    std::int64_t cols,
-    const void* factor) {
-  if (type == at::kDouble) {
-    scale<double>(data, stride, rows, cols, factor);
-  } else {
-    scale<float>(data, stride, rows, cols, factor);
-  }
-}
-
 // One for each row.
 std::span<const std::int64_t> numbers_of(
     const at::Tensor& numbers, std::int64_t rows, const char* what) {
@@ -989,8 +898,6 @@ std::span<const std::int64_t> numbers_of(
   }
   return {numbers.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(rows)};
 }
-
-}  // namespace
 
 void rms_norm(const at::Tensor& x, const at::Tensor& w, const RmsNorm& norm, const at::Tensor& y) {
   norm_call(norm_of(x, w, norm), y.mutable_data_ptr(), y.stride(0));
@@ -1092,19 +999,6 @@ void dropout(
       from.size(1));
 }
 
-void drop_tile(const AttentionDropout& dropout, const Scores& tile) {
-  const bool narrow = tile.narrow != nullptr;
-  drop_call(
-      dropout,
-      narrow || tile.type == at::kDouble ? tile.type : at::kFloat,
-      narrow,
-      {tile.sums, tile.cols},
-      narrow ? tile.narrow : tile.sums,
-      tile.cols,
-      tile.rows,
-      tile.cols);
-}
-
 void drop_probabilities(
     const AttentionDropout& dropout, const at::Tensor& from, const at::Tensor& to) {
   drop_call(
@@ -1148,53 +1042,126 @@ void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Ten
       grad_h.stride(0));
 }
 
-void softmax_tile(
-    const Scores& scores, const Counted& counted, void* maximum, void* sum, void* factor) {
-  softmax_call(scores, counted, maximum, sum, factor);
+}  // namespace
+
+void add_loops(Kernels& table) {
+  table.rms_norm = rms_norm;
+  table.rms_norm_adjoint = rms_norm_adjoint;
+  table.layer_norm = layer_norm;
+  table.layer_norm_adjoint = layer_norm_adjoint;
+  table.add_to_rows = add_to_rows;
+  table.add_sum_of_rows = add_sum_of_rows;
+  table.add_sum_of_products = add_sum_of_products;
+  table.add_numbers = add_numbers;
+  table.dropout = dropout;
+  table.rotate = rotate;
+  table.swiglu = swiglu;
+  table.swiglu_adjoint = swiglu_adjoint;
+  table.drop_probabilities = drop_probabilities;
 }
 
-void softmax_tile_adjoint(
+PARADYSE_CLONES void softmax_tile(
+    const Scores& scores, const Counted& counted, void* maximum, void* sum, void* factor) {
+  with_type(
+      scores.type, PARADYSE_TYPED {
+        softmax_rows<typename decltype(tag)::type>(scores, counted, maximum, sum, factor);
+      });
+}
+
+PARADYSE_CLONES void softmax_tile_adjoint(
     const Scores& p,
     const Scores& d,
     const Counted& counted,
     const void* log_sum,
     const void* dot) {
-  softmax_adjoint_call(p, d, counted, log_sum, dot);
+  with_type(
+      p.type, PARADYSE_TYPED {
+        softmax_adjoint_rows<typename decltype(tag)::type>(p, d, counted, log_sum, dot);
+      });
 }
 
-void rows_to_numbers(
+PARADYSE_CLONES void rows_to_numbers(
     at::ScalarType type, StridedRows from, std::int64_t rows, std::int64_t cols, void* to) {
-  to_numbers_call(type, from, rows, cols, to);
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const T* const row = static_cast<const T*>(from.data) + r * from.stride;
+          Sum<T>* const wide_row = static_cast<Sum<T>*>(to) + r * cols;
+          for (std::int64_t i = 0; i < cols; ++i) {
+            wide_row[i] = wide(row[i]);
+          }
+        }
+      });
 }
 
-void numbers_to_rows(
+PARADYSE_CLONES void numbers_to_rows(
     at::ScalarType type,
     const void* from,
     std::int64_t rows,
     std::int64_t cols,
     void* to,
     std::int64_t stride) {
-  from_numbers_call(type, from, rows, cols, to, stride);
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const Sum<T>* const wide_row = static_cast<const Sum<T>*>(from) + r * cols;
+          T* const row = static_cast<T*>(to) + r * stride;
+          for (std::int64_t i = 0; i < cols; ++i) {
+            put(row[i], wide_row[i]);
+          }
+        }
+      });
 }
 
-void dot_rows(
+PARADYSE_CLONES void dot_rows(
     at::ScalarType type,
     StridedRows a,
     StridedRows b,
     std::int64_t rows,
     std::int64_t cols,
     void* dots) {
-  dot_call(type, a, b, rows, cols, dots);
+  with_type(
+      type, PARADYSE_TYPED {
+        using T = typename decltype(tag)::type;
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const T* const x = static_cast<const T*>(a.data) + r * a.stride;
+          const T* const y = static_cast<const T*>(b.data) + r * b.stride;
+          Sum<T> sum = 0;
+          for (std::int64_t i = 0; i < cols; ++i) {
+            sum += wide(x[i]) * wide(y[i]);
+          }
+          static_cast<Sum<T>*>(dots)[r] = sum;
+        }
+      });
 }
 
-void scale_rows(
+PARADYSE_CLONES void scale_rows(
     at::ScalarType type,
     void* data,
     std::int64_t stride,
     std::int64_t rows,
     std::int64_t cols,
     const void* factor) {
-  scale_call(type, data, stride, rows, cols, factor);
+  if (type == at::kDouble) {
+    scale<double>(data, stride, rows, cols, factor);
+  } else {
+    scale<float>(data, stride, rows, cols, factor);
+  }
+}
+
+void drop_tile(const AttentionDropout& dropout, const Scores& tile) {
+  const bool narrow = tile.narrow != nullptr;
+  drop_call(
+      dropout,
+      narrow || tile.type == at::kDouble ? tile.type : at::kFloat,
+      narrow,
+      {tile.sums, tile.cols},
+      narrow ? tile.narrow : tile.sums,
+      tile.cols,
+      tile.rows,
+      tile.cols);
 }
 
 }  // namespace paradyse::kernels

@@ -1,5 +1,4 @@
-// Loops that torch has no fused CPU kernel for.  Rows are contiguous; one thread.  The first are
-// those of the table (kernels.h), which says what they do.
+// Loops that torch has no fused CPU kernel for.  Rows are contiguous; one thread.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +9,10 @@
 
 namespace paradyse::kernels {
 
-void rms_norm(
-    const at::Tensor& x, const at::Tensor& w, const kernels::RmsNorm& norm, const at::Tensor& y);
-void rms_norm_adjoint(
-    const at::Tensor& x,
-    const at::Tensor& w,
-    const kernels::RmsNorm& norm,
-    const kernels::NormGradients& gradients);
-void layer_norm(
-    const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps, const at::Tensor& y);
-void layer_norm_adjoint(
-    const at::Tensor& x, const at::Tensor& w, double eps, const NormGradients& gradients);
-void add_to_rows(const at::Tensor& y, const at::Tensor& b, double scale);
-void add_sum_of_rows(const at::Tensor& y, const at::Tensor& sums, double scale);
-void add_sum_of_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& sums);
-void add_numbers(const at::Tensor& to, const at::Tensor& numbers);
-void dropout(
-    const Dropout& dropout, const at::Tensor& tokens, const at::Tensor& from, const at::Tensor& to);
-void drop_probabilities(
-    const AttentionDropout& dropout, const at::Tensor& from, const at::Tensor& to);
-void rotate(const at::Tensor& x, const Rotation& rotation);
-void swiglu(const at::Tensor& h, const at::Tensor& a);
-void swiglu_adjoint(const at::Tensor& h, const at::Tensor& grad_a, const at::Tensor& grad_h);
+// Fill the rows of the table (kernels.h) that are such loops, and those whose arithmetic is not
+// rearranged (plain_loops.cc).
+void add_loops(Kernels& table);
+void add_plain_loops(Kernels& table);
 
 // A tile of attention scores in base 2.
 struct Scores {

@@ -1,4 +1,4 @@
-#include "src/run/kernels/cpu/plain_loops.h"
+#include "src/run/kernels/cpu/kernels.h"
 
 #include <cmath>
 #include <limits>
@@ -6,7 +6,6 @@
 
 #include <ATen/Dispatch.h>
 
-#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/kernels/cpu/products.h"
 
 namespace paradyse::kernels {
@@ -68,8 +67,6 @@ void score_gradient_of(
     d_row += d.size(1);
   }
 }
-
-}  // namespace
 
 void rotations(
     const at::Tensor& frequencies,
@@ -177,6 +174,17 @@ void squared_error(
       of_rows[row] = sum;
     }
   });
+}
+
+}  // namespace
+
+void add_plain_loops(Kernels& table) {
+  table.rotations = rotations;
+  table.softmax = softmax;
+  table.score_gradient = score_gradient;
+  table.look_up = look_up;
+  table.add_looked_up = add_looked_up;
+  table.squared_error = squared_error;
 }
 
 }  // namespace paradyse::kernels
