@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -20,6 +19,7 @@
 #include "paradyse/plan/simulate.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/grouping/batch.h"
+#include "tests/support/refusal.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {
@@ -365,30 +365,21 @@ TEST(ClusterSpace, SaysWhatMemoryADocumentNeeds) {
   }
 }
 
-std::string refusal(const std::function<void()>& ask) {
-  try {
-    ask();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(ClusterSpace, RefusesWhatCannotBe) {
   TextShape model = small_llama();
   EXPECT_THAT(
-      refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {.weight_domain = 3}, {5}); }),
+      test::refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {.weight_domain = 3}, {5}); }),
       HasSubstr("a sharding group (weight_domain) of 3 ranks does not divide the cluster's 8"));
   EXPECT_THAT(
-      refusal([&] { cluster_space(model, a100(1, 2 * kGiB), {}, {5}); }),
+      test::refusal([&] { cluster_space(model, a100(1, 2 * kGiB), {}, {5}); }),
       HasSubstr("leaves no memory for a token"));
   EXPECT_THAT(
-      refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {}, {5, 0}); }),
+      test::refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {}, {5, 0}); }),
       HasSubstr("at least 1"));
   model.learned_positions = true;
   model.max_positions = 100;
   EXPECT_THAT(
-      refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {}, {101}); }),
+      test::refusal([&] { cluster_space(model, a100(8, 16 * kGiB), {}, {101}); }),
       HasSubstr("learned 100 positions"));
 }
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "tests/support/folder.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -90,12 +91,7 @@ TEST_F(WritableTest, WhatCannot) {
 }
 
 std::string refusal(const fs::path& file) {
-  try {
-    content_of_named(file, "give a file");
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "read";
+  return test::refusal([&] { content_of_named(file, "give a file"); });
 }
 
 // Neither a pipe that nobody writes nor a device without an end is waited for.

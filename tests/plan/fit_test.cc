@@ -25,6 +25,7 @@
 #include "src/plan/search/layers/group_costs.h"
 #include "tests/plan/pretend_machine.h"
 #include "tests/support/folder.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -751,13 +752,7 @@ TEST(Fit, CollectivesAloneTellWhatPartsDoNot) {
 }
 
 std::string refusal(const Profile& profile) {
-  try {
-    fit(profile);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "was fitted";
-  return "";
+  return test::refusal([&] { fit(profile); });
 }
 
 TEST(Fit, RefusesWhatCannotBeFitted) {
@@ -808,13 +803,7 @@ class CostsFile : public testing::Test {
   // The message of the refusal of `text`.
   std::string refused(const std::string& text) const {
     put(text);
-    try {
-      read_costs(file_);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    ADD_FAILURE() << "was read: " << text.substr(0, 300);
-    return "";
+    return test::refusal([&] { read_costs(file_); });
   }
 
   test::Folder folder_;

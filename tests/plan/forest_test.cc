@@ -14,6 +14,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/refusal.h"
+
 namespace paradyse {
 namespace {
 
@@ -182,13 +184,7 @@ TEST(Forest, RefusesWhatIsNoTree) {
   const JsonSource source{.name = "f.json", .whole = "the forest"};
   const auto refusal = [&](const std::string& text) -> std::string {
     const nlohmann::json json = parse_json(text, source);
-    try {
-      forest_from({json, source}, 2);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    ADD_FAILURE() << "was read: " << text;
-    return "";
+    return test::refusal([&] { forest_from({json, source}, 2); });
   };
   const auto tree = [](const std::string& feature, const std::string& below) {
     return R"([{"feature": [)" + feature + R"(], "threshold": [1, 0, 0], "below": [)" + below +

@@ -12,6 +12,7 @@
 #include "paradyse/plan/sample_planner.h"
 #include "paradyse/plan/simulate.h"
 #include "tests/plan/small_cluster.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -72,12 +73,10 @@ TEST(OwnFamily, IsReadByItsType) {
   EXPECT_EQ(model.family, "weather");
   EXPECT_EQ(model.config, R"({"layers":2,"model_type":"weather"})");  // which runs save
   EXPECT_EQ(model.layers, 2);
-  try {
-    model_from_config(R"({"model_type": "weather", "layers": 3})", "a folder");
-    ADD_FAILURE() << "not refused";
-  } catch (const std::invalid_argument& error) {
-    EXPECT_THAT(error.what(), HasSubstr("a folder: layers"));
-  }
+  EXPECT_THAT(
+      test::refusal(
+          [] { model_from_config(R"({"model_type": "weather", "layers": 3})", "a folder"); }),
+      HasSubstr("a folder: layers"));
 }
 
 TEST(OwnFamily, IsPlannedCheckedAndSimulatedInGroups) {
@@ -105,12 +104,7 @@ TEST(OwnFamily, IsPlannedCheckedAndSimulatedInGroups) {
 TEST(OwnFamily, IsRefusedWhereANameIsTaken) {
   add_weather_once();
   const auto refused = [](OwnFamily family) {
-    try {
-      add_model_family(std::move(family));
-    } catch (const std::invalid_argument& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return test::refusal([&] { add_model_family(std::move(family)); });
   };
   EXPECT_THAT(refused({.name = "stdit", .variants = {}}), HasSubstr("family of this name"));
   EXPECT_THAT(

@@ -15,6 +15,7 @@
 #include "paradyse/plan/op_traits.h"
 #include "paradyse/plan/plan.h"
 #include "src/plan/model/text/text_shape.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -26,15 +27,6 @@ using testing::IsEmpty;
 TextShape small() {
   return {
       .layers = 3, .hidden = 12, .heads = 6, .kv_heads = 2, .head_dim = 2, .ffn = 7, .vocab = 11};
-}
-
-std::string refusal(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
 }
 
 std::vector<std::string> names(const Timeline& parts) {
@@ -85,7 +77,7 @@ TEST(Placement, AnAxisOfAMeshCutsADim) {
 
 TEST(Placement, RefusesWhatIsNone) {
   const auto of = [](const Placement& placement, std::vector<int> mesh = {}) {
-    return refusal([&] { placed(kGrid, clips(6, mesh), placement); });
+    return test::refusal([&] { placed(kGrid, clips(6, mesh), placement); });
   };
   EXPECT_THAT(of({"frames"}), HasSubstr("'frames' is not a placement"));
   EXPECT_THAT(of({"S()"}), HasSubstr("not a placement"));
@@ -96,7 +88,7 @@ TEST(Placement, RefusesWhatIsNone) {
   EXPECT_THAT(of({"S(frames)", "S(frames)"}, {2, 3}), HasSubstr("two axes shard dim 'frames'"));
   Documents unknown = clips(2);
   unknown.dims.erase("patches");
-  EXPECT_THAT(refusal([&] { home(kGrid, unknown); }), HasSubstr("dim 'patches' has no size"));
+  EXPECT_THAT(test::refusal([&] { home(kGrid, unknown); }), HasSubstr("dim 'patches' has no size"));
 }
 
 // --- moves ---------------------------------------------------------------------------------------
@@ -170,7 +162,7 @@ TEST(Moves, StandWhereAStreamLiesOtherwise) {
 TEST(Moves, StrategiesSayFromWhereTheyCannotRun) {
   const Model model = text_model(small());
   const auto why = [&](const LayerChoice& layer) {
-    return refusal([&] {
+    return test::refusal([&] {
       timeline(model, packed({9, 4, 1}, 3, true), 3, std::vector<LayerChoice>(3, layer));
     });
   };
@@ -393,7 +385,7 @@ TEST(PlacementInPlans, FilesSayWhereTheyAreWrong) {
     const std::size_t at = other.find(from);
     EXPECT_NE(at, std::string::npos);
     other.replace(at, from.size(), to);
-    return refusal([&] { plan_from_json(other, "file"); });
+    return test::refusal([&] { plan_from_json(other, "file"); });
   };
   EXPECT_THAT(with("\"R\"", "\"all\""), HasSubstr("parts[1].in.x"));
   EXPECT_THAT(with("\"R\"", "\"all\""), HasSubstr("'all' is not a placement"));

@@ -22,6 +22,7 @@
 #include "src/plan/base/sha256.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -85,13 +86,7 @@ TextShape small_model() {
 
 // The message of the refusal of `text`.
 std::string refusal(const std::string& text) {
-  try {
-    plan_from_json(text, "plan.json");
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "was read: " << text.substr(0, 200);
-  return "";
+  return test::refusal([&] { plan_from_json(text, "plan.json"); });
 }
 
 std::string refusal(const Json& json) { return refusal(json.dump()); }
@@ -264,14 +259,9 @@ TEST(PlanFile, SavesAndReads) {
   EXPECT_THROW(read_plan(file), std::invalid_argument);
   std::filesystem::remove(file);
   for (const auto& missing : {file, std::filesystem::path(testing::TempDir())}) {
-    try {
-      read_plan(missing);
-      FAIL() << missing;
-    } catch (const std::invalid_argument& error) {
-      EXPECT_THAT(
-          error.what(),
-          AllOf(StartsWith(missing.string()), HasSubstr("give the path of a plan file")));
-    }
+    EXPECT_THAT(
+        test::refusal([&] { read_plan(missing); }),
+        AllOf(StartsWith(missing.string()), HasSubstr("give the path of a plan file")));
   }
 }
 

@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/folder.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -209,14 +210,8 @@ std::size_t probes(const Profile& profile) {
          profile.kernels.size();
 }
 
-std::string refusal(const fs::path& file) {
-  try {
-    read_profile(file);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "was read: " << content(file).substr(0, 300);
-  return "";
+std::string refusal_of(const fs::path& file) {
+  return test::refusal([&] { read_profile(file); });
 }
 
 TEST_F(ProfileTest, ReadsWhatWasWrittenBitByBit) {
@@ -235,7 +230,8 @@ TEST_F(ProfileTest, EveryTruncationIsAPrefixOrAHeaderThatIsRefused) {
   for (std::size_t size = 0; size <= text.size(); ++size) {
     write(file_, text.substr(0, size));
     if (size < first_line) {
-      EXPECT_THAT(refusal(file_), AllOf(HasSubstr("p.jsonl: line 1"), HasSubstr("profile again")));
+      EXPECT_THAT(
+          refusal_of(file_), AllOf(HasSubstr("p.jsonl: line 1"), HasSubstr("profile again")));
       continue;
     }
     const Profile read = read_profile(file_);
@@ -312,14 +308,9 @@ TEST_F(ProfileTest, AnotherHeaderIsRefusedAndTheFileStays) {
     ProfileHeader other = header();
     change(other);
     Profile known;
-    try {
-      const ProfileWriter writer(file_, other, known);
-      ADD_FAILURE() << "accepted: " << message;
-    } catch (const std::invalid_argument& error) {
-      EXPECT_THAT(
-          error.what(),
-          AllOf(HasSubstr("p.jsonl"), HasSubstr(message), HasSubstr("name another file")));
-    }
+    EXPECT_THAT(
+        test::refusal([&] { const ProfileWriter writer(file_, other, known); }),
+        AllOf(HasSubstr("p.jsonl"), HasSubstr(message), HasSubstr("name another file")));
     EXPECT_EQ(known, Profile{});
     EXPECT_EQ(content(file_), text);
   }
@@ -342,12 +333,10 @@ TEST_F(ProfileTest, AFileOfSomethingElseStays) {
 TEST_F(ProfileTest, TwoWritersAreOneTooMany) {
   Profile known;
   const ProfileWriter writer(file_, header(), known);
-  try {
-    const ProfileWriter second(file_, header(), known);
-    ADD_FAILURE() << "two write one file";
-  } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("another program"));
-  }
+  EXPECT_THAT(
+      test::refusal<std::runtime_error>(
+          [&] { const ProfileWriter second(file_, header(), known); }),
+      HasSubstr("another program"));
 }
 
 TEST_F(ProfileTest, WhatCouldNotBeReadBackIsNotWritten) {
@@ -419,7 +408,7 @@ TEST_F(ProfileTest, RefusesByLineAndField) {
   for (const Case& one : cases) {
     change(one.line, one.from, one.to);
     for (const std::string& said : one.said) {
-      EXPECT_THAT(refusal(file_), HasSubstr(said)) << one.from << " -> " << one.to;
+      EXPECT_THAT(refusal_of(file_), HasSubstr(said)) << one.from << " -> " << one.to;
     }
   }
   // Numbers of which no prediction could be made.
@@ -451,8 +440,8 @@ TEST_F(ProfileTest, RefusesByLineAndField) {
             ": expected a number from 0 to 1e+30, found 1e+308"));
   }
   EXPECT_THAT(
-      refusal(folder_ / "none.jsonl"), AllOf(HasSubstr("none.jsonl"), HasSubstr("not there")));
-  EXPECT_THAT(refusal(folder_), HasSubstr("cannot be read"));
+      refusal_of(folder_ / "none.jsonl"), AllOf(HasSubstr("none.jsonl"), HasSubstr("not there")));
+  EXPECT_THAT(refusal_of(folder_), HasSubstr("cannot be read"));
 }
 
 }  // namespace

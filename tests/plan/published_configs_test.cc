@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/plan/model/text/text_shape.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -173,12 +174,9 @@ void expect_refused(
     const char* text, const char* key, const nlohmann::json& value, const Parts&... parts) {
   nlohmann::json config = nlohmann::json::parse(text);
   config[key] = value;
-  try {
-    text_shape_from_config(config, "a folder");
-    ADD_FAILURE() << "accepted: " << key;
-  } catch (const std::invalid_argument& refusal) {
-    EXPECT_THAT(refusal.what(), testing::AllOf(HasSubstr(key), HasSubstr(parts)...));
-  }
+  EXPECT_THAT(
+      test::refusal([&] { text_shape_from_config(config, "a folder"); }),
+      testing::AllOf(HasSubstr(key), HasSubstr(parts)...));
 }
 
 TEST(PublishedConfigs, AreRefusedForWhatIsNotThere) {

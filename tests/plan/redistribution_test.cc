@@ -10,6 +10,7 @@
 #include "paradyse/plan/detail/transfer.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/model/text/text_shape.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -59,12 +60,7 @@ TEST(Redistribution, IsTheSameWhereTheSameElementsMove) {
 
 TEST(Redistribution, RefusesSumsAndOtherDims) {
   const auto why_not = [](const Layout& from, const Layout& to) -> std::string {
-    try {
-      const Redistribution copy(from, to, 2);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return "";
+    return test::refusal([&] { const Redistribution copy(from, to, 2); });
   };
   EXPECT_THAT(why_not(kWhole.sum(), kByTokens), HasSubstr("from P to S(tokens)"));
   EXPECT_THAT(why_not(kByTokens, kWhole.sum()), HasSubstr("from S(tokens) to P"));

@@ -13,6 +13,7 @@
 
 #include "paradyse/plan/config.h"
 #include "tests/support/folder.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -30,13 +31,7 @@ class RunConfigTest : public testing::Test {
   // What is said of this file and these settings; fails the test when nothing is wrong with them.
   std::string refusal(
       const std::string& text, const std::vector<std::string>& settings = {}) const {
-    try {
-      load(text, settings);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    ADD_FAILURE() << "nothing was refused in:\n" << text;
-    return "";
+    return test::refusal([&] { load(text, settings); });
   }
 
   static std::string origin(const LoadedConfig& loaded, const std::string& key) {

@@ -19,6 +19,7 @@
 
 #include "src/plan/report/page.h"
 #include "tests/support/folder.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -117,14 +118,10 @@ class RunReport : public testing::Test {
 
   [[nodiscard]] ReportedRun run() const { return read_run(folder_); }
   [[nodiscard]] std::string refusal() const {
-    try {
+    return test::refusal([&] {
       const ReportedRun read = run();
       page_data(read, chosen_plans(read));
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    ADD_FAILURE() << "was read";
-    return "";
+    });
   }
 
   test::Folder folder_;

@@ -13,6 +13,7 @@
 
 #include "src/plan/base/bytes_text.h"
 #include "src/run/memory/device_blocks.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -148,22 +149,17 @@ TEST_F(AccountantTest, TheBudgetIsExactAndTheMessageSaysWhatToKnow) {
     const MemoryScope inner(Category::transient, "layer 3 attention rope");
     const at::Tensor fits = tensor(3000);
     EXPECT_EQ(memory.live_bytes(), 10000);
-    try {
-      tensor(2048);
-      ADD_FAILURE() << "over the budget";
-    } catch (const OutOfMemory& error) {
-      EXPECT_THAT(
-          error.what(),
-          AllOf(
-              HasSubstr("rank 3: out of memory in layer 3 attention rope: requested 2.0 KiB"),
-              HasSubstr("9.8 KiB of a budget of 9.8 KiB in use"),
-              HasSubstr("parameters 3.9 KiB"),
-              HasSubstr("saved 2.9 KiB"),
-              HasSubstr("transient 2.9 KiB"),
-              HasSubstr("Largest holders: parameters (3.9 KiB), layer"),
-              HasSubstr("layer 2 mlp linear (2.9 KiB)"),
-              HasSubstr("--memory-per-rank")));
-    }
+    EXPECT_THAT(
+        test::refusal<OutOfMemory>([&] { tensor(2048); }),
+        AllOf(
+            HasSubstr("rank 3: out of memory in layer 3 attention rope: requested 2.0 KiB"),
+            HasSubstr("9.8 KiB of a budget of 9.8 KiB in use"),
+            HasSubstr("parameters 3.9 KiB"),
+            HasSubstr("saved 2.9 KiB"),
+            HasSubstr("transient 2.9 KiB"),
+            HasSubstr("Largest holders: parameters (3.9 KiB), layer"),
+            HasSubstr("layer 2 mlp linear (2.9 KiB)"),
+            HasSubstr("--memory-per-rank")));
     EXPECT_EQ(memory.live_bytes(), 10000);  // the refused one was not counted
     EXPECT_EQ(memory.peak_bytes(), 10000);
   }
@@ -296,12 +292,9 @@ TEST_F(DeviceBlocks, CountWhereTheAccountantsDeviceIs) {
     EXPECT_EQ(memory.live_bytes(Category::saved), 40);
     void* const second = take(60);
     EXPECT_EQ(memory.live_bytes(), 100);
-    try {
-      take(1);
-      ADD_FAILURE() << "over the budget";
-    } catch (const OutOfMemory& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 0"), HasSubstr("layer 1 (100 B)")));
-    }
+    EXPECT_THAT(
+        test::refusal<OutOfMemory>([&] { take(1); }),
+        AllOf(HasSubstr("rank 0"), HasSubstr("layer 1 (100 B)")));
     EXPECT_EQ(next_, 4) << "refused before it was allocated";
     device_free(second);
     EXPECT_EQ(memory.live_bytes(), 40);
@@ -329,13 +322,8 @@ TEST_F(DeviceBlocks, AFullDeviceIsOutOfMemory) {
   const auto full = []() -> void* {
     TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate 20 MiB.");
   };
-  const auto message = [&](std::size_t bytes) -> std::string {
-    try {
-      device_allocate(c10::kCUDA, bytes, full);
-    } catch (const OutOfMemory& error) {
-      return error.what();
-    }
-    return "nothing was thrown";
+  const auto message = [&](std::size_t bytes) {
+    return test::refusal<OutOfMemory>([&] { device_allocate(c10::kCUDA, bytes, full); });
   };
   Accountant memory("rank 2", 8192, c10::Device(c10::kCUDA));
   const MemoryScope scope(memory, Category::saved, "layer 1 mlp linear");
@@ -395,13 +383,9 @@ TEST(ParseBytes, NumbersAndUnits) {
         "1MiB extra",
         "0x10",
         " 5MiB"}) {
-    try {
-      parse_bytes(bad);
-      ADD_FAILURE() << "'" << bad << "' was taken";
-    } catch (const std::invalid_argument& error) {
-      EXPECT_THAT(
-          error.what(), AllOf(HasSubstr("'" + std::string(bad) + "'"), HasSubstr("512MiB")));
-    }
+    EXPECT_THAT(
+        test::refusal([&] { parse_bytes(bad); }),
+        AllOf(HasSubstr("'" + std::string(bad) + "'"), HasSubstr("512MiB")));
   }
 }
 

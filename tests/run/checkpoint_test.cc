@@ -27,6 +27,7 @@
 #include "tests/support/folder.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -189,16 +190,13 @@ class Checkpoint : public testing::Test {
 
   // Why the newest checkpoint is not taken; rank 1 reads.
   [[nodiscard]] std::string refusal() const {
-    try {
+    return test::refusal<std::runtime_error>([&] {
       const fs::path newest = checkpoints_in(checkpoints()).front();
       const CheckpointState state = open_checkpoint(newest);
       expect_whole(newest, state, 1, 3);
       Trained read(gpt2(), 3, 1, Dtype::float32);
       read_checkpoint(newest, state, read.parameters, read.optimizer);
-      return "";
-    } catch (const std::runtime_error& error) {
-      return error.what();
-    }
+    });
   }
 
   test::Folder run_;
@@ -552,12 +550,7 @@ TEST_F(Checkpoint, WithoutRoomTheOneBeforeStaysWhole) {
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit tight{.rlim_cur = some, .rlim_max = before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &tight);
-  std::string why;
-  try {
-    write(5);
-  } catch (const std::runtime_error& error) {
-    why = error.what();
-  }
+  const std::string why = test::refusal<std::runtime_error>([&] { write(5); });
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_THAT(
       why,
@@ -571,13 +564,9 @@ TEST_F(Checkpoint, WithoutRoomTheOneBeforeStaysWhole) {
 
 TEST_F(Checkpoint, WithoutAFolderToWriteToSaysSo) {
   put(checkpoints(), "a file");
-  try {
-    write(5);
-    ADD_FAILURE() << "was written";
-  } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr(checkpoints().string()));
-    EXPECT_EQ(complete_text(checkpoints()), "there is no complete checkpoint");
-  }
+  EXPECT_THAT(
+      test::refusal<std::runtime_error>([&] { write(5); }), HasSubstr(checkpoints().string()));
+  EXPECT_EQ(complete_text(checkpoints()), "there is no complete checkpoint");
 }
 
 // Only what this program leaves behind is swept; no other name is taken for a checkpoint.

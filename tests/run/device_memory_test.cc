@@ -16,6 +16,7 @@
 #include "src/run/memory/device_blocks.h"
 #include "src/run/train/run_folder.h"
 #include "tests/support/folder.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -26,12 +27,7 @@ using testing::HasSubstr;
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
 std::string refusal(std::int64_t asked, int ranks, const DeviceBytes& bytes) {
-  try {
-    device_budget(asked, ranks, bytes);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "nothing";
+  return test::refusal([&] { device_budget(asked, ranks, bytes); });
 }
 
 TEST(DeviceBudget, IsAnEqualShareOfWhatIsFree) {
@@ -98,12 +94,9 @@ TEST(NamingLack, KnowsTheWordsOfLibraries) {
         "CUDA error: out of memory\nCUDA kernel errors might be reported later",
         "CUDA driver error: out of memory"}) {
     EXPECT_TRUE(tells_lack(words)) << words;
-    try {
-      naming_lack([&] { TORCH_CHECK(false, words); });
-      ADD_FAILURE() << words << " was lost";
-    } catch (const OutOfMemory& error) {
-      EXPECT_THAT(error.what(), HasSubstr(words));
-    }
+    EXPECT_THAT(
+        test::refusal<OutOfMemory>([&] { naming_lack([&] { TORCH_CHECK(false, words); }); }),
+        HasSubstr(words));
   }
   for (const char* words :
        {"CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa)`",

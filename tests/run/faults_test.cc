@@ -20,6 +20,7 @@
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
 #include "tests/support/recovery.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -176,12 +177,7 @@ TEST_F(Faults, WeightsThatCannotBeRead) {
         }
         test::fill(parameters, weights_);
       };
-      try {
-        gradients(r);
-        ADD_FAILURE() << "no failure";
-      } catch (const Fault& fault) {
-        EXPECT_STREQ(fault.what(), "no such tensor: lm_head.weight");
-      }
+      EXPECT_EQ(test::refusal<Fault>([&] { gradients(r); }), "no such tensor: lm_head.weight");
     }
   }
 }
@@ -195,12 +191,10 @@ TEST_F(Faults, ARankThatThrowsAnywhereInAStep) {
       play_with_fault(p, 1, -1, [] {}, &operations);
       EXPECT_GT(operations, 10);
       for (int operation = 0; operation < operations; ++operation) {
-        try {
-          play_with_fault(p, 1, operation, [] { throw Fault("a broken disk"); });
-          ADD_FAILURE() << "no failure at operation " << operation;
-        } catch (const Fault& fault) {
-          EXPECT_STREQ(fault.what(), "a broken disk");
-        }
+        EXPECT_EQ(
+            test::refusal<Fault>(
+                [&] { play_with_fault(p, 1, operation, [] { throw Fault("a broken disk"); }); }),
+            "a broken disk");
         for (int rank = 0; rank < p.ranks; ++rank) {
           const std::string& message = messages_[static_cast<std::size_t>(rank)];
           const bool through = rank != 1 && operation > operations / 2 && message.empty();
@@ -265,16 +259,11 @@ TEST_F(Faults, AMachineThatIsFullIsNoOtherLackOfMemory) {
   }
   // in the middle of an op, without recovery, it is told as a budget's lack is
   for (const Lack& lack : lacks) {
-    try {
-      play_with_fault(p, 1, operations / 2, lack.strike);
-      ADD_FAILURE() << "no failure";
-    } catch (const OutOfMemory& error) {
-      EXPECT_THAT(
-          error.what(),
-          testing::MatchesRegex(
-              "rank 1: out of memory in .*layer 1.+: .+ itself has nothing left, with .+ in use "
-              ".parameters .+Largest holders: .+"));
-    }
+    EXPECT_THAT(
+        test::refusal<OutOfMemory>([&] { play_with_fault(p, 1, operations / 2, lack.strike); }),
+        testing::MatchesRegex(
+            "rank 1: out of memory in .*layer 1.+: .+ itself has nothing left, with .+ in use "
+            ".parameters .+Largest holders: .+"));
   }
   EXPECT_THROW(
       play_with_fault(
@@ -288,50 +277,46 @@ TEST_F(Faults, AMachineThatIsFullIsNoOtherLackOfMemory) {
 // A rank that fails for good while others recover: they hear of it at once.
 TEST_F(Faults, ARankThatFailsForGoodWhileOthersRecover) {
   for (int repeat = 0; repeat < repeats(); ++repeat) {
-    try {
-      run_local_ranks(4, kLocal, [&](Communicators& communicators) {
-        const int me = communicators.rank();
-        if (me == 3) {
-          std::this_thread::sleep_for(milliseconds(5 * (repeat % 3)));
-          throw Fault("a broken disk");
-        }
-        try {
-          if (me == 0) {
-            throw OutOfMemory("rank 0: out of memory");
-          }
-          communicators.world().barrier({.op = "never", .part = ""});
-        } catch (const OutOfMemory& error) {
-          communicators.interrupt(error.what());
-        } catch (const Aborted&) {
-        }
-        EXPECT_THROW(communicators.recover(), Aborted);
-        throw Aborted("over");
-      });
-      ADD_FAILURE() << "no failure";
-    } catch (const Fault& fault) {
-      EXPECT_STREQ(fault.what(), "a broken disk");
-    }
+    EXPECT_EQ(
+        test::refusal<Fault>([&] {
+          run_local_ranks(4, kLocal, [&](Communicators& communicators) {
+            const int me = communicators.rank();
+            if (me == 3) {
+              std::this_thread::sleep_for(milliseconds(5 * (repeat % 3)));
+              throw Fault("a broken disk");
+            }
+            try {
+              if (me == 0) {
+                throw OutOfMemory("rank 0: out of memory");
+              }
+              communicators.world().barrier({.op = "never", .part = ""});
+            } catch (const OutOfMemory& error) {
+              communicators.interrupt(error.what());
+            } catch (const Aborted&) {
+            }
+            EXPECT_THROW(communicators.recover(), Aborted);
+            throw Aborted("over");
+          });
+        }),
+        "a broken disk");
   }
 }
 
 TEST_F(Faults, ARankThatDoesNotComeToRecover) {
-  try {
-    run_local_ranks(3, kStall, [&](Communicators& communicators) {
-      if (communicators.rank() == 1) {
-        std::this_thread::sleep_for(3 * kDeadline);
-        return;
-      }
-      communicators.interrupt("rank 0: out of memory");
-      communicators.recover();
-    });
-    ADD_FAILURE() << "no failure";
-  } catch (const CommunicatorError& error) {
-    EXPECT_THAT(
-        error.what(),
-        HasSubstr(
-            "for all ranks to abort the interrupted operation (rank 0: out of memory): rank 1 did "
-            "not arrive"));
-  }
+  EXPECT_THAT(
+      test::refusal<CommunicatorError>([&] {
+        run_local_ranks(3, kStall, [&](Communicators& communicators) {
+          if (communicators.rank() == 1) {
+            std::this_thread::sleep_for(3 * kDeadline);
+            return;
+          }
+          communicators.interrupt("rank 0: out of memory");
+          communicators.recover();
+        });
+      }),
+      HasSubstr(
+          "for all ranks to abort the interrupted operation (rank 0: out of memory): rank 1 did "
+          "not arrive"));
 }
 
 TEST_F(Faults, ARankThatStallsPastTheDeadline) {
@@ -341,14 +326,19 @@ TEST_F(Faults, ARankThatStallsPastTheDeadline) {
       const Plan p = plan(choice, 3);
       const int operation = 3 + 5 * turn++ % 12;
       const auto begin = std::chrono::steady_clock::now();
-      try {
-        play_with_fault(
-            p, 2, operation, [] { std::this_thread::sleep_for(3 * kDeadline); }, nullptr, kStall);
-        ADD_FAILURE() << "no failure";
-      } catch (const CommunicatorError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("waited 500 ms in "));
-        EXPECT_THAT(error.what(), HasSubstr("for rank 2; that rank is stuck, slow or gone"));
-      }
+      EXPECT_THAT(
+          test::refusal<CommunicatorError>([&] {
+            play_with_fault(
+                p,
+                2,
+                operation,
+                [] { std::this_thread::sleep_for(3 * kDeadline); },
+                nullptr,
+                kStall);
+          }),
+          testing::AllOf(
+              HasSubstr("waited 500 ms in "),
+              HasSubstr("for rank 2; that rank is stuck, slow or gone")));
       EXPECT_THAT(messages_, testing::Each(HasSubstr("for rank 2; that rank is stuck")));
       EXPECT_LT(std::chrono::steady_clock::now() - begin, 10 * kDeadline + milliseconds(5000));
     }
@@ -369,16 +359,13 @@ TEST_F(Faults, ABudgetThatIsTooSmall) {
         }
         for (const double share : {0.01, 0.4, 0.6, 0.8, 0.9, 0.99}) {
           r.memory_per_rank = static_cast<std::int64_t>(share * static_cast<double>(peak));
-          try {
-            gradients(r);
-            ADD_FAILURE() << name(choice) << " ran in " << share << " of its peak";
-          } catch (const OutOfMemory& error) {
-            EXPECT_THAT(
-                error.what(),
-                testing::MatchesRegex("rank [0-2]: out of memory in .+: requested .+ with .+ of a "
-                                      "budget of .+ in use.+"));
-            EXPECT_THAT(error.what(), HasSubstr("budget of " + bytes_text(r.memory_per_rank)));
-          }
+          EXPECT_THAT(
+              test::refusal<OutOfMemory>([&] { gradients(r); }),
+              testing::AllOf(
+                  testing::MatchesRegex(
+                      "rank [0-2]: out of memory in .+: requested .+ with .+ of a "
+                      "budget of .+ in use.+"),
+                  HasSubstr("budget of " + bytes_text(r.memory_per_rank))));
         }
         r.memory_per_rank = peak;
         EXPECT_NO_THROW(gradients(r));
@@ -436,12 +423,7 @@ TEST_F(Faults, FilesThatAreNoWeights) {
       const Plan p = plan(choices()[0], 3);
       GradientRequest r = request(p);
       r.fill = [&](Parameters& parameters) { parameters.load(SafetensorsReader(file)); };
-      try {
-        gradients(r);
-        ADD_FAILURE() << "no failure: " << said;
-      } catch (const std::runtime_error& error) {
-        EXPECT_THAT(error.what(), HasSubstr(said));
-      }
+      EXPECT_THAT(test::refusal<std::runtime_error>([&] { gradients(r); }), HasSubstr(said));
     }
   }
 }

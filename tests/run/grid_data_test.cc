@@ -26,6 +26,7 @@
 #include "tests/support/folder.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -46,13 +47,9 @@ class File {
 };
 
 void expect_refused(const std::function<void()>& read, const std::vector<std::string>& what) {
-  try {
-    read();
-    ADD_FAILURE() << "not refused: " << what.front();
-  } catch (const std::runtime_error& error) {
-    for (const std::string& part : what) {
-      EXPECT_THAT(error.what(), HasSubstr(part));
-    }
+  const std::string why = test::refusal<std::runtime_error>(read);
+  for (const std::string& part : what) {
+    EXPECT_THAT(why, HasSubstr(part));
   }
 }
 
@@ -986,12 +983,7 @@ TEST(SampleMemory, NamesTheLargestThatFits) {
   const auto refused = [](std::size_t s, std::size_t r, std::int64_t room) {
     const Alignment alignment{
         .names = {}, .letters = {s, std::vector<std::int32_t>(r)}, .deletions = {}};
-    try {
-      expect_room("here", alignment, room);
-    } catch (const std::runtime_error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return test::refusal<std::runtime_error>([&] { expect_room("here", alignment, room); });
   };
   const auto room =
       static_cast<std::int64_t>(alignment_sample_bytes({.sequences = 4, .residues = 100}));
@@ -1002,12 +994,10 @@ TEST(SampleMemory, NamesTheLargestThatFits) {
   const auto of_clip =
       static_cast<std::int64_t>(clip_sample_bytes({4, 7, 8, 8}, StditShape{.patch = 2}));
   EXPECT_NO_THROW(expect_room("here", {4, 7, 8, 8}, StditShape{.patch = 2}, of_clip));
-  try {
-    expect_room("here", {4, 20, 8, 8}, StditShape{.patch = 2}, of_clip);
-    FAIL();
-  } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("at most 7 frames"));
-  }
+  EXPECT_THAT(
+      test::refusal<std::runtime_error>(
+          [&] { expect_room("here", {4, 20, 8, 8}, StditShape{.patch = 2}, of_clip); }),
+      HasSubstr("at most 7 frames"));
 }
 
 TEST(SyntheticSamples, AreRefusedWhereThereIsNoMemory) {

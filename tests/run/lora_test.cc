@@ -30,6 +30,7 @@
 #include "tests/support/equality.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -419,16 +420,6 @@ TEST(LoraMemory, TrainsWhereAllWeightsDoNotFit) {
 
 // --- folders -----------------------------------------------------------------------------------
 
-template <typename Body>
-std::string refusal(const Body& body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
 class LoraFolders : public testing::Test {
  protected:
   void put(const std::string& name, const std::string& text) const {
@@ -452,7 +443,8 @@ TEST_F(LoraFolders, AreReadAsTheyWereWrittenOnAnyNumberOfRanks) {
       });
     };
     save(3);
-    EXPECT_THAT(refusal([&] { save(1); }), HasSubstr("not overwritten")) << c.name;
+    EXPECT_THAT(test::refusal<std::exception>([&] { save(1); }), HasSubstr("not overwritten"))
+        << c.name;
     const AdapterConfig config = adapter_config(json_of(to / "adapter_config.json").dump(), "here");
     EXPECT_EQ(with_lora(text_model(text_shape(c.model)), config.lora).sha256, c.model.sha256);
     const SafetensorsReader reader(to / kAdapterWeights);
@@ -518,7 +510,7 @@ TEST_F(LoraFolders, RefuseWhatIsNotImplementedByName) {
   const auto said = [&](const json& changes) {
     json config = plain;
     config.update(changes);
-    return refusal([&] {
+    return test::refusal<std::exception>([&] {
       with_lora(
           open_model(golden("hf_llama_gqa")).model, adapter_config(config.dump(), "a.json").lora);
     });
@@ -560,8 +552,10 @@ TEST_F(LoraFolders, RefuseWhatIsNotImplementedByName) {
   EXPECT_EQ(said({{"lora_dropout", 0.1}}), "");  // it is read, but
   const Model dropped =
       with_lora(open_model(golden("hf_llama_gqa")).model, {.rank = 2, .dropout = 0.1});
-  EXPECT_THAT(refusal([&] { expect_trainable(dropped); }), HasSubstr("lora.dropout = 0"));
-  EXPECT_EQ(refusal([&] { expect_trainable(without_dropout(dropped)); }), "");
+  EXPECT_THAT(
+      test::refusal<std::exception>([&] { expect_trainable(dropped); }),
+      HasSubstr("lora.dropout = 0"));
+  EXPECT_EQ(test::refusal<std::exception>([&] { expect_trainable(without_dropout(dropped)); }), "");
 }
 
 TEST_F(LoraFolders, SayWhatIsMissingOrDoesNotFit) {
@@ -570,7 +564,8 @@ TEST_F(LoraFolders, SayWhatIsMissingOrDoesNotFit) {
     fs::remove(folder_ / kAdapterWeights);
     test::write_tensors(folder_ / kAdapterWeights, tensors);
     const Model model = with_lora(open_model(peft.path).model, lora);
-    return refusal([&] { stored_adapters(SafetensorsReader(folder_ / kAdapterWeights), model); });
+    return test::refusal<std::exception>(
+        [&] { stored_adapters(SafetensorsReader(folder_ / kAdapterWeights), model); });
   };
   Weights tensors;
   const SafetensorsReader reader(golden("peft_llama") / kAdapterWeights);
@@ -587,13 +582,15 @@ TEST_F(LoraFolders, SayWhatIsMissingOrDoesNotFit) {
   EXPECT_THAT(said(tensors, other), HasSubstr("do not have"));
   other.targets = {"all-linear"};
   EXPECT_THAT(said(tensors, other), HasSubstr("has no tensor"));
-  EXPECT_THAT(refusal([&] { adapter_file(folder_ / "nothing"); }), HasSubstr("save_pretrained"));
+  EXPECT_THAT(
+      test::refusal<std::exception>([&] { adapter_file(folder_ / "nothing"); }),
+      HasSubstr("save_pretrained"));
   // A base model that is no folder here; and one that is given.
   json config = json_of(golden("peft_llama") / "adapter_config.json");
   config["base_model_name_or_path"] = "meta-llama/Llama-2-7b";
   put("adapter_config.json", config.dump());
   EXPECT_THAT(
-      refusal([&] { open_model(folder_); }),
+      test::refusal<std::exception>([&] { open_model(folder_); }),
       testing::AllOf(HasSubstr("'meta-llama/Llama-2-7b'"), HasSubstr("lora.path")));
   EXPECT_EQ(with_adapters(open_model(peft.path), folder_).model.sha256, peft.model.sha256);
 }
@@ -701,7 +698,7 @@ TEST_F(LoraRuns, GoOnOnAnyNumberOfRanks) {
     expect_close(tensors_in(folder_ / name / "model"), expected, 1e-8);
   }
   EXPECT_THAT(
-      refusal([&] {
+      test::refusal<std::exception>([&] {
         run(config("2to3", {"parallel.ranks=1", "lora.r=3"}), {.resume = folder_ / "2to3"});
       }),
       HasSubstr("lora.r is 3"));
@@ -723,7 +720,7 @@ TEST_F(LoraRuns, AreExportedMergedAndTrainedFurther) {
   EXPECT_NEAR(loss_of("by_folder", {"model.path=" + model.string()}), further, 1e-12);
   EXPECT_GT(std::abs(loss_of("base", {}) - further), 1e-4);
   const auto said = [&](const std::vector<std::string>& settings) {
-    return refusal([&] { loss_of("refused", settings); });
+    return test::refusal<std::exception>([&] { loss_of("refused", settings); });
   };
   EXPECT_THAT(said({"lora.path=" + model.string(), "lora.r=2"}), HasSubstr("lora.path is given"));
   EXPECT_THAT(said({"lora.alpha=3"}), HasSubstr("lora.r is 0"));
@@ -732,7 +729,8 @@ TEST_F(LoraRuns, AreExportedMergedAndTrainedFurther) {
   EXPECT_THAT(said({"lora.r=2", "lora.target_modules=['x']"}), HasSubstr("'x'"));
   run(config("plain", {"train.steps=1"}));
   EXPECT_THAT(
-      refusal([&] { export_checkpoint(folder_ / "plain", folder_ / "none", {.merged = true}); }),
+      test::refusal<std::exception>(
+          [&] { export_checkpoint(folder_ / "plain", folder_ / "none", {.merged = true}); }),
       HasSubstr("leave --merge out"));
 }
 
@@ -749,7 +747,8 @@ TEST_F(LoraRuns, TrainWhereAllWeightsDoNotFit) {
       "data.max_tokens=100",
       "parallel.memory_per_rank=5MiB"};
   EXPECT_THAT(
-      refusal([&] { run(config("all", small)); }), testing::ContainsRegex("memory|fits|budget"));
+      test::refusal<std::exception>([&] { run(config("all", small)); }),
+      testing::ContainsRegex("memory|fits|budget"));
   EXPECT_EQ(run(config("some", with(small, {"lora.r=4"}))).size(), 1U);
 }
 

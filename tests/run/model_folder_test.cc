@@ -14,6 +14,7 @@
 #include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -87,18 +88,6 @@ Weights cast(Weights weights, at::ScalarType dtype) {
   return weights;
 }
 
-// Runs a body that throws on some rank; what it says.
-template <typename Body>
-std::string refusal(const Body& body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return "";
-}
-
 class ModelFolderTest : public testing::Test {
  protected:
   // A copy of a golden model in a folder of its own.
@@ -130,7 +119,8 @@ class ModelFolderTest : public testing::Test {
 
   // What loading `from` on two ranks says.
   static std::string load_refusal(const fs::path& from) {
-    return refusal([&] { round_trip(from, from / "never", 2, at::kFloat, at::kFloat); });
+    return test::refusal<std::exception>(
+        [&] { round_trip(from, from / "never", 2, at::kFloat, at::kFloat); });
   }
 
   test::Folder folder_;
@@ -303,14 +293,15 @@ TEST_F(ModelFolderTest, NothingIsOverwrittenAndNoRankWaits) {
   write(to / "config.json", "mine");
   for (const int p : {1, 3}) {
     EXPECT_THAT(
-        refusal([&] { round_trip(golden("hf_llama_gqa"), to, p, at::kFloat, at::kFloat); }),
+        test::refusal<std::exception>(
+            [&] { round_trip(golden("hf_llama_gqa"), to, p, at::kFloat, at::kFloat); }),
         AllOf(HasSubstr(to.string()), HasSubstr("not overwritten")));
   }
   EXPECT_EQ(text_of(to / "config.json"), "mine");
   // A file stands where the folder would be.
   write(folder_ / "file", "");
   EXPECT_THAT(
-      refusal([&] {
+      test::refusal<std::exception>([&] {
         round_trip(golden("hf_llama_gqa"), folder_ / "file" / "to", 2, at::kFloat, at::kFloat);
       }),
       HasSubstr("file"));
@@ -382,7 +373,7 @@ TEST_F(ModelFolderTest, TomlFilesAndFoldersWithoutWeightsAreModels) {
 
   fs::remove(to / "model.safetensors");
   EXPECT_THAT(
-      refusal([&] { open_weights(open_model(to), false, 1); }),
+      test::refusal<std::exception>([&] { open_weights(open_model(to), false, 1); }),
       AllOf(HasSubstr("--random-weights"), HasSubstr("model.random_weights")));
   EXPECT_TRUE(open_weights(open_model(to), true, 1).random());
 }
@@ -393,7 +384,9 @@ TEST_F(ModelFolderTest, WeightsThatAreNotReadAreNamed) {
   const fs::path from = copy_of("hf_llama_gqa");
   const fs::path file = from / "model.safetensors";
   const std::string bytes = text_of(file);
-  const auto said = [&] { return refusal([&] { open_weights(open_model(from), false, 1); }); };
+  const auto said = [&] {
+    return test::refusal<std::exception>([&] { open_weights(open_model(from), false, 1); });
+  };
   const auto clean = [&] {
     for (const auto& entry : fs::directory_iterator(from)) {
       if (entry.path().filename() != "config.json") {
@@ -501,7 +494,9 @@ TEST_F(ModelFolderTest, ShardsWithoutAnIndexAreReadTogether) {
   }
   shards[0].insert(shards[1].begin(), shards[1].end());
   test::write_tensors(first, shards[0]);
-  EXPECT_THAT(refusal([&] { open_weights(open_model(from), false, 1); }), HasSubstr("has too"));
+  EXPECT_THAT(
+      test::refusal<std::exception>([&] { open_weights(open_model(from), false, 1); }),
+      HasSubstr("has too"));
 }
 
 // As Transformers 5 takes it: the head that is there is used and trained, and comes back from a
@@ -594,7 +589,9 @@ TEST_F(ModelFolderTest, BertsOfPreTrainingLeaveTheirOtherHeadOut) {
 }
 
 TEST_F(ModelFolderTest, WhatIsNoModelIsNamed) {
-  const auto said = [](const fs::path& path) { return refusal([&] { open_model(path); }); };
+  const auto said = [](const fs::path& path) {
+    return test::refusal<std::exception>([&] { open_model(path); });
+  };
   EXPECT_THAT(said(folder_ / "nowhere"), AllOf(HasSubstr("nowhere"), HasSubstr("not there")));
   EXPECT_THAT(said(folder_), HasSubstr("without config.json"));
   EXPECT_THAT(said(golden("hf_llama_gqa") / "config.json"), HasSubstr(".toml"));

@@ -17,6 +17,7 @@
 #include "src/run/check/continuation.h"
 #include "src/run/reference/text.h"
 #include "src/run/weights/safetensors.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -77,18 +78,6 @@ Golden golden(const std::string& name) {
     it.labels.clear();
   }
   return it;
-}
-
-// Says what an std::invalid_argument thrown by `body` says; fails the test when there is none.
-template <typename Body>
-std::string refusal(const Body& body) {
-  try {
-    body();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return "";
 }
 
 void expect_mentions(const std::string& message, const std::string& part) {
@@ -378,7 +367,7 @@ TEST(ReferenceModel, RefusesWeightsAndTokensOfAnotherModel) {
   const Golden it = golden("hf_llama_gqa");
   const Tensors weights = it.weights(at::kDouble);
   const auto refusal_of = [&](const Tensors& changed, const Documents& documents) {
-    return refusal([&] { reference::text_answer(it.shape, changed, documents); });
+    return test::refusal([&] { reference::text_answer(it.shape, changed, documents); });
   };
 
   Tensors changed = weights;
@@ -458,7 +447,7 @@ TEST(CompareGradients, AcceptsNothingAndZeros) {
 TEST(CompareGradients, RefusesOtherNamesAndShapes) {
   const Tensors expected = {{"a", at::ones({2})}, {"b", at::ones({2})}, {"c", at::ones({2})}};
   const Tensors actual = {{"a", at::ones({1, 2})}, {"b", at::Tensor()}, {"d", at::ones({2})}};
-  const std::string message = refusal([&] { compare_gradients(actual, expected); });
+  const std::string message = test::refusal([&] { compare_gradients(actual, expected); });
   expect_mentions(message, "a: has shape [1, 2], expected [2]");
   expect_mentions(message, "b: expected, but not there");
   expect_mentions(message, "c: expected, but not there");

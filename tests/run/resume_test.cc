@@ -9,6 +9,7 @@
 #include "src/run/train/dataset.h"
 #include "src/run/train/training_plans.h"
 #include "tests/support/folder.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -34,16 +35,6 @@ Resumed after_five(const LoadedConfig& run) {
     from.state.configuration.emplace(entry.key, entry.value);
   }
   return from;
-}
-
-template <typename Body>
-std::string refusal(const Body& body) {
-  try {
-    body();
-    return "";
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
 }
 
 TEST(Resume, TakesTheSameRunAndNamesWhatChanged) {
@@ -76,16 +67,17 @@ TEST(Resume, RefusesWhatWouldBeAnotherRun) {
         "output.name=other"}) {
     const std::string key = setting.substr(0, setting.find('='));
     EXPECT_THAT(
-        refusal([&] { expect_same_run(config({setting}), from); }),
+        test::refusal([&] { expect_same_run(config({setting}), from); }),
         AllOf(HasSubstr(key), HasSubstr("--set"), HasSubstr("runs/x/model")))
         << setting;
   }
   EXPECT_THAT(
-      refusal([&] { expect_same_run(config({"train.steps=4"}), from); }),
+      test::refusal([&] { expect_same_run(config({"train.steps=4"}), from); }),
       AllOf(HasSubstr("train.steps is 4"), HasSubstr("has done 5")));
   // sorted for ten steps
   EXPECT_THAT(
-      refusal([&] { expect_same_run(config({"train.steps=11"}), from); }), HasSubstr("curriculum"));
+      test::refusal([&] { expect_same_run(config({"train.steps=11"}), from); }),
+      HasSubstr("curriculum"));
   const Resumed shuffled = after_five(config({"data.order=shuffled"}));
   EXPECT_THAT(
       expect_same_run(config({"data.order=shuffled", "train.steps=11"}), shuffled),
@@ -137,10 +129,10 @@ TEST(Resume, TakesARunThatWasMoved) {
           "output.name = 'new' (was 'old')"));
   EXPECT_THAT(expect_same_run(config({here, "output.name=''"}), from), testing::SizeIs(2));
   EXPECT_THAT(
-      refusal([&] { expect_same_run(config({here, "output.name=other"}), from); }),
+      test::refusal([&] { expect_same_run(config({here, "output.name=other"}), from); }),
       HasSubstr("output.folder"));
   EXPECT_THAT(
-      refusal([&] {
+      test::refusal([&] {
         expect_same_run(config({"output.folder=/was/there", "output.name=other"}), from);
       }),
       HasSubstr("output.name"));
@@ -220,7 +212,7 @@ TEST(Resume, APositionTellsDocumentsAndOrderApart) {
   EXPECT_EQ(from.state.data.next, 2);
   EXPECT_EQ(at(corpus, steps, 3).next, -1);
   const auto why = [&](const DataPosition& now) {
-    return refusal([&] { expect_same_data(now, "texts", from); });
+    return test::refusal([&] { expect_same_data(now, "texts", from); });
   };
   EXPECT_EQ(why(at(corpus, steps, 2)), "");
   for (const std::vector<Tokens>& others :

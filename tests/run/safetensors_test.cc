@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "tests/support/folder.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -56,13 +57,10 @@ class Safetensors : public testing::Test {
   // Reading `name` is refused with a message that names the file and says each of `parts`.
   template <class... Parts>
   void expect_refused(const std::string& name, const Parts&... parts) const {
-    try {
-      const SafetensorsReader reader(path(name));
-      ADD_FAILURE() << name << " was accepted";
-    } catch (const std::runtime_error& refusal) {
-      EXPECT_THAT(refusal.what(), AllOf(HasSubstr(folder_.string()), HasSubstr(parts)...));
-      EXPECT_LT(std::strlen(refusal.what()), 1000) << refusal.what();
-    }
+    const std::string why =
+        test::refusal<std::runtime_error>([&] { const SafetensorsReader reader(path(name)); });
+    EXPECT_THAT(why, AllOf(HasSubstr(folder_.string()), HasSubstr(parts)...)) << name;
+    EXPECT_LT(why.size(), 1000U);
   }
 
   // The same for a file of this header and data.

@@ -26,6 +26,7 @@
 #include "src/run/measure/micro_batch_seconds.h"
 #include "tests/support/models.h"
 #include "tests/support/recovery.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -222,20 +223,19 @@ TEST_F(Session, PlansThatDifferAreFoundWheneverTheyCome) {
 TEST_F(Session, PlansThatAreChangedAfterTheyCameAreFound) {
   const Plan one = plan("UlyssesZ", "gather");
   const auto batch = documents();
-  try {
-    on_ranks([&](RankSession& session) {
-      const bool first = session.rank() == 0;
-      std::optional<Plan> mine = session.broadcast(first ? std::optional(one) : std::nullopt);
-      ASSERT_TRUE(mine);
-      if (session.rank() == 1) {
-        mine->programs.begin()->second.front().choice.front().recompute = Recompute::full;
-      }
-      session.play(*mine, {.documents = batch}, true);
-    });
-    ADD_FAILURE();
-  } catch (const CommunicatorError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("rank 1 holds another plan than rank 0"));
-  }
+  EXPECT_THAT(
+      test::refusal<CommunicatorError>([&] {
+        on_ranks([&](RankSession& session) {
+          const bool first = session.rank() == 0;
+          std::optional<Plan> mine = session.broadcast(first ? std::optional(one) : std::nullopt);
+          ASSERT_TRUE(mine);
+          if (session.rank() == 1) {
+            mine->programs.begin()->second.front().choice.front().recompute = Recompute::full;
+          }
+          session.play(*mine, {.documents = batch}, true);
+        });
+      }),
+      HasSubstr("rank 1 holds another plan than rank 0"));
 }
 
 TEST_F(Session, BroadcastsThePlanOfRankZero) {
@@ -266,12 +266,10 @@ TEST_F(Session, RefusesWhatDoesNotFit) {
   const auto batch = documents();
   const auto refused = [&](const Plan& plan, std::size_t count, const std::string& what) {
     on_ranks([&](RankSession& session) {
-      try {
-        session.play(plan, {.documents = std::span(batch).first(count)}, true);
-        ADD_FAILURE() << what;
-      } catch (const std::invalid_argument& error) {
-        EXPECT_THAT(error.what(), HasSubstr(what));
-      }
+      EXPECT_THAT(
+          test::refusal(
+              [&] { session.play(plan, {.documents = std::span(batch).first(count)}, true); }),
+          HasSubstr(what));
     });
   };
   const Plan one = plan("UlyssesZ", "gather");

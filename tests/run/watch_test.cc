@@ -12,6 +12,7 @@
 
 #include "paradyse/run/communicator.h"
 #include "src/run/comm/nccl/interface.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -37,12 +38,9 @@ std::string said_of(const std::function<void()>& fail) {
   gloo::Watch watch(
       std::make_shared<rendezvous::Table>(), 0, 1, std::chrono::seconds(30), "the test's store");
   Failing message(fail);
-  try {
+  return test::refusal<CommunicatorError>([&] {
     watch.await(message, {.rank = 0, .where = "operation 1", .what = "gather of layer 3"});
-  } catch (const CommunicatorError& error) {
-    return error.what();
-  }
-  return "nothing";
+  });
 }
 
 TEST(Watch, TellsALostConnectionFromALibrarysError) {
@@ -55,7 +53,7 @@ TEST(Watch, TellsALostConnectionFromALibrarysError) {
           Not(HasSubstr("gone")),
           HasSubstr("gather of layer 3"),
           HasSubstr("nccl: an operation failed: unhandled cuda error")));
-  EXPECT_EQ(said_of([] {}), "nothing");
+  EXPECT_EQ(said_of([] {}), "");
 }
 
 // --- what others write ---------------------------------------------------------------------------
@@ -100,14 +98,9 @@ const std::vector<std::string>& made_up_states() {
 
 TEST(WaitState, OfNoRankIsRefused) {
   for (const std::string& state : made_up_states()) {
-    try {
-      gloo::wait_in(state, 1, 3);
-      ADD_FAILURE() << "taken: " << state.substr(0, 100);
-    } catch (const std::runtime_error& error) {
-      EXPECT_THAT(
-          error.what(),
-          AllOf(HasSubstr("rank 1"), HasSubstr("another program writes"), Not(HasSubstr("\x1b"))));
-    }
+    EXPECT_THAT(
+        test::refusal<std::runtime_error>([&] { gloo::wait_in(state, 1, 3); }),
+        AllOf(HasSubstr("rank 1"), HasSubstr("another program writes"), Not(HasSubstr("\x1b"))));
   }
 }
 

@@ -17,6 +17,7 @@
 #include "src/run/train/files.h"
 #include "tests/support/backend_over.h"
 #include "tests/support/folder.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -186,24 +187,22 @@ TEST_F(WeightDomain, IsThatOfGivenPlans) {
   run(config("first", {"parallel.ranks=4", "parallel.weight_domain=node"}), 2);
   run(config("again", settings), 4, {.replay = folder_ / "first"});
   EXPECT_EQ(model_of("again"), model_of("first"));
-  try {
-    run(config("world", {"parallel.ranks=4", "parallel.weight_domain=world"}),
-        2,
-        {.replay = folder_ / "first"});
-    FAIL() << "not refused";
-  } catch (const std::invalid_argument& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("parallel.weight_domain is world"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("set parallel.weight_domain = auto"));
-  }
+  EXPECT_THAT(
+      test::refusal([&] {
+        run(config("world", {"parallel.ranks=4", "parallel.weight_domain=world"}),
+            2,
+            {.replay = folder_ / "first"});
+      }),
+      testing::AllOf(
+          testing::HasSubstr("parallel.weight_domain is world"),
+          testing::HasSubstr("set parallel.weight_domain = auto")));
 }
 
 TEST_F(WeightDomain, NeedsSeveralRanksOnANode) {
-  try {
-    run(config("one", {"parallel.ranks=4", "parallel.weight_domain=node"}), 1);
-    FAIL() << "not refused";
-  } catch (const std::invalid_argument& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("each node has one rank"));
-  }
+  EXPECT_THAT(
+      test::refusal(
+          [&] { run(config("one", {"parallel.ranks=4", "parallel.weight_domain=node"}), 1); }),
+      testing::HasSubstr("each node has one rank"));
   EXPECT_FALSE(fs::exists(folder_ / "one"));
 }
 
@@ -279,22 +278,18 @@ TEST_F(WeightDomain, IsNotGatheredInEachMicroBatchOverNodes) {
   }
   std::vector<std::string> node = each;
   node.emplace_back("parallel.weight_domain=node");
-  try {
-    run(config("node", node), 2);
-    FAIL() << "not refused";
-  } catch (const std::invalid_argument& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("parallel.gather_weights is micro-batch"));
-  }
+  EXPECT_THAT(
+      test::refusal([&] { run(config("node", node), 2); }),
+      testing::HasSubstr("parallel.gather_weights is micro-batch"));
   EXPECT_FALSE(fs::exists(folder_ / "node"));
-  try {
-    run(config(
-            "published",
-            {"parallel.layer_planner=paradyse-heuristic", "parallel.gather_weights=step"}),
-        4);
-    FAIL() << "not refused";
-  } catch (const std::invalid_argument& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("take the layer planner 'exact'"));
-  }
+  EXPECT_THAT(
+      test::refusal([&] {
+        run(config(
+                "published",
+                {"parallel.layer_planner=paradyse-heuristic", "parallel.gather_weights=step"}),
+            4);
+      }),
+      testing::HasSubstr("take the layer planner 'exact'"));
 }
 
 // Of one machine all weights are a node's, however often they are gathered; and a run whose nodes

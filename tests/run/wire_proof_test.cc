@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "src/run/comm/gloo/proof.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse::gloo {
 namespace {
@@ -107,16 +108,14 @@ std::vector<std::string> thrown(const std::vector<WireProof>& proofs) {
   for (std::size_t r = 0; r < proofs.size(); ++r) {
     ranks.emplace_back([&, r] {
       PostWire wire(post, static_cast<int>(r));
-      try {
+      why[r] = test::refusal<std::runtime_error>([&] {
         prove(
             wire,
             static_cast<int>(r),
             static_cast<int>(proofs.size()),
             proofs[r],
             std::chrono::seconds(10));
-      } catch (const std::runtime_error& error) {
-        why[r] = error.what();
-      }
+      });
     });
   }
   for (std::thread& rank : ranks) {
@@ -145,12 +144,10 @@ TEST(WireProof, AnotherSecretOrWireIsNoRank) {
 TEST(WireProof, OnesOwnWordsProveNothing) {
   Post post;
   PostWire mirror(post, 0, /*reflects=*/true);
-  try {
-    prove(mirror, 0, 2, proof("the run's secret"), std::chrono::seconds(10));
-    ADD_FAILURE() << "believed its own words";
-  } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("in the place of rank 1"));
-  }
+  EXPECT_THAT(
+      test::refusal<std::runtime_error>(
+          [&] { prove(mirror, 0, 2, proof("the run's secret"), std::chrono::seconds(10)); }),
+      HasSubstr("in the place of rank 1"));
 }
 
 TEST(WireProof, ASilentStrangerHasADeadline) {
