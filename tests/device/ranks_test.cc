@@ -8,6 +8,7 @@
 #include "tests/device/device.h"
 #include "tests/support/equality.h"
 #include "tests/support/layouts.h"
+#include "tests/support/plans.h"
 
 namespace paradyse {
 namespace {
@@ -134,12 +135,8 @@ Plan plan_of(
     const std::string& attention,
     const std::string& mlp,
     Recompute level) {
-  Plan plan = uniform_plan(
-      c.model,
-      c.lengths,
-      ranks,
-      std::vector<LayerChoice>(
-          static_cast<std::size_t>(c.model.layers), text_layer(attention, mlp, level, level)));
+  Plan plan =
+      test::uniform_plan(c.model, c.lengths, ranks, text_layer(attention, mlp, level, level));
   plan.messages.overlap = true;
   return plan;
 }

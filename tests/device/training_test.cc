@@ -14,6 +14,7 @@
 #include "src/run/weights/optimizer.h"
 #include "tests/device/device.h"
 #include "tests/support/models.h"
+#include "tests/support/plans.h"
 
 namespace paradyse {
 namespace {
@@ -137,11 +138,7 @@ TEST(Memory, ALackIsGoneOnFrom) {
   const TextShape model = test::llama({.heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24});
   const std::vector<std::int64_t> lengths = {90, 31};
   for (const int ranks : {1, 2}) {
-    const Plan plan = uniform_plan(
-        model,
-        lengths,
-        ranks,
-        std::vector<LayerChoice>(idx(model.layers), text_layer("UlyssesZ", "gather")));
+    const Plan plan = test::uniform_plan(model, lengths, ranks, text_layer("UlyssesZ", "gather"));
     GradientRequest request{
         .model = text_model(model),
         .fill = [](Parameters& parameters) { parameters.initialize(1); },

@@ -12,6 +12,7 @@
 #include "src/plan/simulate/choices.h"
 #include "tests/plan/random_groups.h"
 #include "tests/plan/small_cluster.h"
+#include "tests/support/plans.h"
 
 namespace paradyse {
 namespace {
@@ -43,8 +44,7 @@ std::int64_t weights_to_one() {
 }
 
 LinkBytes played(const std::string& attention) {
-  const Plan plan =
-      uniform_plan(model(), {T}, 4, std::vector<LayerChoice>(3, text_layer(attention, "gather")));
+  const Plan plan = test::uniform_plan(model(), {T}, 4, text_layer(attention, "gather"));
   const Cluster c = small_cluster(4, 2);
   const Simulation found = simulate(plan, model(), c);
   EXPECT_EQ(link_bytes(simulate(plan, model(), c, {.additive = true}), c), link_bytes(found, c));
@@ -81,8 +81,7 @@ TEST(LinkBytes, OfAnAllToAllOverTwoNodes) {
 
 // On one node nothing is between nodes.
 TEST(LinkBytes, OfOneNodeStayInside) {
-  const Plan plan =
-      uniform_plan(model(), {T}, 4, std::vector<LayerChoice>(3, text_layer("UlyssesZ", "gather")));
+  const Plan plan = test::uniform_plan(model(), {T}, 4, text_layer("UlyssesZ", "gather"));
   const Simulation found = simulate(plan, model(), small_cluster(4, 4));
   const LinkBytes links = link_bytes(found, small_cluster(4, 4));
   EXPECT_EQ(links.between_nodes, 0);

@@ -15,6 +15,7 @@
 #include "paradyse/plan/op_traits.h"
 #include "paradyse/plan/plan.h"
 #include "src/plan/model/text/text_shape.h"
+#include "tests/support/plans.h"
 #include "tests/support/refusal.h"
 
 namespace paradyse {
@@ -299,7 +300,7 @@ TEST(Grid, PartsThatNobodyNeedsAreLeftOut) {
 // --- plan files ----------------------------------------------------------------------------------
 
 Plan placed_plan(int ranks, const LayerChoice& layer) {
-  return uniform_plan(small(), {9, 4, 1}, ranks, std::vector<LayerChoice>(3, layer));
+  return test::uniform_plan(small(), {9, 4, 1}, ranks, layer);
 }
 
 TEST(PlacementInPlans, IsReadAsWrittenAndHashed) {

@@ -21,6 +21,7 @@
 #include "src/plan/search/grouping/batch.h"
 #include "src/plan/simulate/choices.h"
 #include "src/plan/simulate/cluster_space.h"
+#include "tests/support/plans.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {
@@ -229,8 +230,7 @@ TEST(PlannerAndChecker, AgreeOnWhatTheSimulatorSaves) {
 // The memory of each device is its own, and what a rank lacks is said.
 TEST(PlannerAndChecker, KnowsTheMemoryOfEachDevice) {
   const TextShape model = model_of("plain");
-  const Plan plan =
-      uniform_plan(model, {512}, 2, std::vector<LayerChoice>(3, text_layer("UlyssesZ", "gather")));
+  const Plan plan = test::uniform_plan(model, {512}, 2, text_layer("UlyssesZ", "gather"));
   const std::int64_t most = bytes_of_ranks(plan, text_model(model), kHalf)[1].total();
   const auto found = [&](std::vector<std::int64_t> memory) {
     return problems(plan, {.model = model, .memory_of_ranks = memory, .precision = kHalf});
@@ -278,11 +278,7 @@ TEST(PlannerAndChecker, ScoresInMemoryAreNoBargain) {
         cluster.devices[0].memory_bytes_per_second = std::min(memory, flops / 4);
         const auto seconds = [&](const char* name) {
           return simulate(
-                     uniform_plan(
-                         model,
-                         {length},
-                         4,
-                         std::vector<LayerChoice>(3, text_layer(name, "gather"))),
+                     test::uniform_plan(model, {length}, 4, text_layer(name, "gather")),
                      model,
                      cluster,
                      {.precision = {}})

@@ -18,6 +18,7 @@
 #include "src/plan/search/batch/document_planner.h"
 #include "tests/plan/part_seconds.h"
 #include "tests/plan/pretend_machine.h"
+#include "tests/support/plans.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {
@@ -119,8 +120,7 @@ TEST(Planner, GivesSoundPlansThatFit) {
 TEST(Messages, TravelAsThereIsRoom) {
   const Model m = text_model(model());
   const Precision precision = precision_of(Dtype::float32);
-  Plan plan = uniform_plan(
-      model(), {300}, 2, std::vector<LayerChoice>(4, text_layer("UlyssesZ", "gather")));
+  Plan plan = test::uniform_plan(model(), {300}, 2, text_layer("UlyssesZ", "gather"));
   const auto peak = [&](Messages messages) {
     Plan one = plan;
     one.messages = messages;
@@ -290,8 +290,7 @@ TEST(Planner, PricesTheLinksOfNodes) {
       .between_nodes = {.bytes_per_second = 1e5, .latency_seconds = 0}};
   const auto seconds = [&](int domain) {
     far.weight_domain = domain;
-    Plan plan = uniform_plan(
-        model(), {300, 200}, 4, std::vector<LayerChoice>(4, text_layer("DataZ", "gather")));
+    Plan plan = test::uniform_plan(model(), {300, 200}, 4, text_layer("DataZ", "gather"));
     plan.weight_domain = domain;
     plan.messages = {.reshard_after_forward = false, .reshard_after_backward = false};
     DocumentPlans(far).prediction().expect(plan);
@@ -314,8 +313,7 @@ TEST(Planner, PricesGroupsByTheNodesOfTheirRanks) {
   far.seconds = std::make_shared<PretendTruth>(machine);
   DocumentPlans plans(far);
   const auto seconds = [&](const std::vector<int>& first, const std::vector<int>& second) {
-    Plan plan = uniform_plan(
-        model(), {300, 200}, 4, std::vector<LayerChoice>(4, text_layer("UlyssesZ", "gather")));
+    Plan plan = test::uniform_plan(model(), {300, 200}, 4, text_layer("UlyssesZ", "gather"));
     PlanMicroBatch& micro = plan.micro_batches.front();
     micro.groups.front().documents = {0};
     micro.groups.front().ranks = first;
@@ -339,8 +337,7 @@ TEST(Planner, PricesGroupsByTheNodesOfTheirRanks) {
 TEST(Planner, AddsUpRanksThatDoNotMeet) {
   PlanningTask t = task(2, std::int64_t{1} << 30);
   t.machine.cores = 2;
-  Plan plan = uniform_plan(
-      model(), {300, 20, 20, 300}, 2, std::vector<LayerChoice>(4, text_layer("DataZ", "gather")));
+  Plan plan = test::uniform_plan(model(), {300, 20, 20, 300}, 2, text_layer("DataZ", "gather"));
   const PlanMicroBatch one = plan.micro_batches.front();
   ASSERT_EQ(one.groups.size(), 2U);
   plan.micro_batches = {one, one};

@@ -26,6 +26,7 @@
 #include "src/run/kernels/cpu/tile_attention.h"
 #include "src/run/measure/attention_kernels.h"
 #include "tests/support/equality.h"
+#include "tests/support/plans.h"
 
 namespace paradyse {
 namespace {
@@ -1152,12 +1153,7 @@ std::map<std::string, int> waits_of(
   const ThroughAten here;
   const auto tokens = test::random_documents(lengths, model.vocab, 7);
   const std::vector<TokenView> documents = views(tokens);
-  const Plan plan = uniform_plan(
-      model,
-      lengths,
-      ranks,
-      std::vector<LayerChoice>(
-          static_cast<std::size_t>(model.layers), text_layer("UlyssesZ", "gather")));
+  const Plan plan = test::uniform_plan(model, lengths, ranks, text_layer("UlyssesZ", "gather"));
   const at::CallbackHandle handle = at::addGlobalCallback(
       at::RecordFunctionCallback(&count_waits).scopes({at::RecordScope::FUNCTION}));
   std::map<std::string, int> counted;
@@ -1333,12 +1329,7 @@ TEST(AttentionKernels, SayWhichFormIsTaken) {
       "aten forms",
       test::llama({.heads = 2, .kv_heads = 1, .head_dim = 8, .hidden = 16, .ffn = 8, .vocab = 31}),
       {9, 3}};
-  const Plan plan = uniform_plan(
-      c.model,
-      c.lengths,
-      1,
-      std::vector<LayerChoice>(
-          static_cast<std::size_t>(c.model.layers), text_layer("UlyssesZ", "gather")));
+  const Plan plan = test::uniform_plan(c.model, c.lengths, 1, text_layer("UlyssesZ", "gather"));
   const ThroughAten here;
   const auto taken = [&](aten::AttentionKernels kernels, std::int64_t dense_from) {
     aten::use_attention_kernels(kernels);

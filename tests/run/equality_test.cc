@@ -13,6 +13,7 @@
 #include "paradyse/run/gradients.h"
 #include "src/plan/model/text/text_shape.h"
 #include "tests/support/models.h"
+#include "tests/support/plans.h"
 
 namespace paradyse {
 namespace {
@@ -76,11 +77,7 @@ TEST_F(Equality, MessagesChangeNoBit) {
         for (const LayerRecompute level : test::recompute_levels()) {
           set_recompute(layer, level);
           SCOPED_TRACE(c.name + " on " + std::to_string(p) + ": " + name(layer));
-          Plan plan = uniform_plan(
-              c.model,
-              c.lengths,
-              p,
-              std::vector<LayerChoice>(static_cast<std::size_t>(c.model.layers), layer));
+          Plan plan = test::uniform_plan(c.model, c.lengths, p, layer);
           for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
             GradientRequest request{
                 .model = text_model(c.model),
@@ -450,12 +447,8 @@ TEST_F(Equality, IsBitIdenticalFromRunToRun) {
   const auto documents = test::random_documents(c.lengths, c.model.vocab, 7);
   const Weights weights = test::random_weights(c.model, 11);
   for (const auto& [attention, mlp] : test::pure_strategies()) {
-    const Plan plan = uniform_plan(
-        c.model,
-        c.lengths,
-        4,
-        std::vector<LayerChoice>(
-            static_cast<std::size_t>(c.model.layers), layer(attention, mlp, Recompute::none)));
+    const Plan plan =
+        test::uniform_plan(c.model, c.lengths, 4, layer(attention, mlp, Recompute::none));
     GradientRequest request{
         .model = text_model(c.model),
         .plan = &plan,
@@ -483,12 +476,7 @@ TEST_F(Equality, TheCountedPeakIsABudgetThatSuffices) {
     for (const auto& [attention, mlp] : test::pure_strategies()) {
       for (const Recompute level : {Recompute::none, Recompute::full}) {
         SCOPED_TRACE(std::string(attention) + " on " + std::to_string(p));
-        Plan plan = uniform_plan(
-            c.model,
-            c.lengths,
-            p,
-            std::vector<LayerChoice>(
-                static_cast<std::size_t>(c.model.layers), layer(attention, mlp, level)));
+        Plan plan = test::uniform_plan(c.model, c.lengths, p, layer(attention, mlp, level));
         for (const bool overlap : {false, true}) {
           for (const bool reshard : {false, true}) {
             plan.messages = {.overlap = overlap, .reshard_after_forward = reshard};
@@ -520,13 +508,8 @@ TEST_F(Equality, DropoutOfProbabilitiesIsCounted) {
   for (const int p : {1, 2, 3}) {
     for (const auto& [attention, mlp] : test::pure_strategies()) {
       SCOPED_TRACE(std::string(attention) + " on " + std::to_string(p));
-      const Plan plan = uniform_plan(
-          with,
-          lengths,
-          p,
-          std::vector<LayerChoice>(
-              static_cast<std::size_t>(with.layers),
-              layer(attention, mlp, Recompute::attention_output)));
+      const Plan plan =
+          test::uniform_plan(with, lengths, p, layer(attention, mlp, Recompute::attention_output));
       test::expect_peak_is_a_budget(with, plan, documents, weights);
       if (attention == "ColossalZ") {
         continue;
@@ -557,12 +540,8 @@ TEST_F(Equality, TilesOfAPlanAreCounted) {
         SCOPED_TRACE(
             std::string(attention) + " on " + std::to_string(p) + ", tiles of " +
             std::to_string(tiles.vocabulary) + " ids");
-        Plan plan = uniform_plan(
-            c.model,
-            c.lengths,
-            p,
-            std::vector<LayerChoice>(
-                static_cast<std::size_t>(c.model.layers), layer(attention, mlp, Recompute::none)));
+        Plan plan =
+            test::uniform_plan(c.model, c.lengths, p, layer(attention, mlp, Recompute::none));
         plan.tiles = tiles;
         test::expect_equal(c, plan, Dtype::float64, 1e-10);
         test::expect_peak_is_a_budget(c.model, plan, documents, weights);

@@ -19,6 +19,7 @@
 #include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
+#include "tests/support/plans.h"
 #include "tests/support/recovery.h"
 #include "tests/support/refusal.h"
 
@@ -87,11 +88,7 @@ class Faults : public testing::Test {
     for (PartChoice& part : choice) {
       part.recompute = level;
     }
-    return uniform_plan(
-        model_,
-        lengths_,
-        ranks,
-        std::vector<LayerChoice>(static_cast<std::size_t>(model_.layers), choice));
+    return test::uniform_plan(model_, lengths_, ranks, choice);
   }
 
   GradientRequest request(const Plan& plan) const {

@@ -23,6 +23,7 @@
 #include "tests/support/grid_layers.h"
 #include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
+#include "tests/support/plans.h"
 
 namespace paradyse {
 namespace {
@@ -56,11 +57,7 @@ std::vector<std::pair<std::string, TextShape>> families() {
 
 Plan alike(
     const TextShape& model, const std::vector<std::int64_t>& lengths, const LayerChoice& choice) {
-  return uniform_plan(
-      model,
-      lengths,
-      kRanks,
-      std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), choice));
+  return test::uniform_plan(model, lengths, kRanks, choice);
 }
 
 // A micro-batch of whole documents, one of documents cut by shares under layers that differ, and

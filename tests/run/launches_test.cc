@@ -16,6 +16,7 @@
 #include "src/run/device/host_copies.h"
 #include "src/run/weights/optimizer.h"
 #include "tests/support/models.h"
+#include "tests/support/plans.h"
 #include "tests/support/pretended_device.h"
 #include "tests/support/pretended_kernels.h"
 
@@ -64,12 +65,7 @@ Step step_of(const Sizes& sizes, const Kernels& kernels = test::pretended_kernel
        .vocab = sizes.vocab});
   const std::vector<std::int64_t> lengths(
       static_cast<std::size_t>(sizes.micro_batches), sizes.tokens);
-  Plan plan = uniform_plan(
-      model,
-      lengths,
-      1,
-      std::vector<LayerChoice>(
-          static_cast<std::size_t>(sizes.layers), text_layer("MegatronTS", "hold")));
+  Plan plan = test::uniform_plan(model, lengths, 1, text_layer("MegatronTS", "hold"));
   plan.tiles = tiles_for(test::kPretended, model, Dtype::bfloat16);
   const PlanMicroBatch one = plan.micro_batches.front();
   plan.micro_batches.clear();

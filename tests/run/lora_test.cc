@@ -30,6 +30,7 @@
 #include "tests/support/equality.h"
 #include "tests/support/folder.h"
 #include "tests/support/models.h"
+#include "tests/support/plans.h"
 #include "tests/support/refusal.h"
 
 namespace paradyse {
@@ -169,8 +170,7 @@ void expect_adapted(
 
 Plan plan_of(const Case& c, int ranks, LayerChoice layer, LayerRecompute level) {
   set_recompute(layer, level);
-  return uniform_plan(
-      c.model, kLengths, ranks, std::vector<LayerChoice>(idx(c.model.layers), layer));
+  return test::uniform_plan(c.model, kLengths, ranks, layer);
 }
 
 class LoraModels : public testing::TestWithParam<std::size_t> {};
@@ -308,11 +308,7 @@ TEST_P(LoraOfPeft, LossGradientsAndMergedLogitsAreTheirs) {
   const StoredAdapters names = stored_adapters(theirs, adapted);
   for (const int ranks : {1, 3}) {
     for (const auto& [attention, mlp] : test::pure_strategies()) {
-      const Plan plan = uniform_plan(
-          adapted,
-          lengths,
-          ranks,
-          std::vector<LayerChoice>(idx(adapted.layers), text_layer(attention, mlp)));
+      const Plan plan = test::uniform_plan(adapted, lengths, ranks, text_layer(attention, mlp));
       const GradientAnswer answer = gradients(
           {.model = adapted,
            .fill = [&](Parameters& parameters) { weights.fill(parameters); },

@@ -17,6 +17,7 @@
 #include "src/plan/model/text/text_shape.h"
 #include "tests/support/equality.h"
 #include "tests/support/odd_seconds.h"
+#include "tests/support/plans.h"
 
 namespace paradyse {
 namespace {
@@ -164,11 +165,7 @@ bool whole_table() { return std::getenv("PARADYSE_TEST_LONG") != nullptr; }
 
 Plan plan_of(const Case& c, int ranks, const Strategy& strategy, Verb mlp, Recompute level) {
   const LayerChoice choice = text_layer(strategy.name, to_string(mlp), level, level);
-  return uniform_plan(
-      c.model,
-      c.lengths,
-      ranks,
-      std::vector<LayerChoice>(static_cast<std::size_t>(c.model.layers), choice));
+  return test::uniform_plan(c.model, c.lengths, ranks, choice);
 }
 
 // Calls body(ranks, strategy, mlp, level, number) for every choice.
@@ -278,11 +275,7 @@ TEST_P(Models, StreamsLieAsPlansSay) {
       }
       part_of(layer, "mlp").options["token_tiles"] = 1 + number % 2;
       part_of(layer, "mlp").offload = number % 5 == 0;
-      Plan plan = uniform_plan(
-          c.model,
-          c.lengths,
-          way.ranks,
-          std::vector<LayerChoice>(static_cast<std::size_t>(c.model.layers), layer));
+      Plan plan = test::uniform_plan(c.model, c.lengths, way.ranks, layer);
       plan.micro_batches[0].groups[0].mesh = way.mesh;
       expect_equal(c, plan, Dtype::float64, 1e-10);
       expect_equal(c, plan, Dtype::float32, 2e-5);

@@ -10,6 +10,7 @@
 #include "paradyse/run/gradients.h"
 #include "src/plan/model/text/text_shape.h"
 #include "tests/support/models.h"
+#include "tests/support/plans.h"
 #include "tests/support/pretended_device.h"
 
 namespace paradyse {
@@ -128,11 +129,7 @@ TEST(AdamW, LeavesItsStateOnTheHost) {
   const TextShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
   const auto documents = test::random_documents({7, 5}, model.vocab, 3);
   const std::vector<TokenView> pointers = views(documents);
-  const Plan plan = uniform_plan(
-      model,
-      {7, 5},
-      2,
-      std::vector<LayerChoice>(idx(model.layers), text_layer("UlyssesZ", "gather")));
+  const Plan plan = test::uniform_plan(model, {7, 5}, 2, text_layer("UlyssesZ", "gather"));
   const auto trained = [&](bool offload, Dtype dtype) {
     RunConfig::Optimizer options;
     options.offload = offload;

@@ -16,6 +16,7 @@
 #include "src/run/execute/within_memory.h"
 #include "src/run/weights/optimizer.h"
 #include "tests/support/models.h"
+#include "tests/support/plans.h"
 #include "tests/support/pretended_device.h"
 #include "tests/support/pretended_kernels.h"
 
@@ -57,11 +58,7 @@ const TextShape kModel = test::llama(
 const std::vector<std::int64_t> kLengths = {5, 1, 12, 3, 8};
 
 Plan plan_of(const LayerChoice& layer, int ranks) {
-  Plan plan = uniform_plan(
-      kModel,
-      kLengths,
-      ranks,
-      std::vector<LayerChoice>(static_cast<std::size_t>(kModel.layers), layer));
+  Plan plan = test::uniform_plan(kModel, kLengths, ranks, layer);
   plan.messages.overlap = true;
   return plan;
 }

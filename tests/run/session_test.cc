@@ -25,6 +25,7 @@
 #include "src/run/execute/trace.h"
 #include "src/run/measure/micro_batch_seconds.h"
 #include "tests/support/models.h"
+#include "tests/support/plans.h"
 #include "tests/support/recovery.h"
 #include "tests/support/refusal.h"
 
@@ -38,12 +39,7 @@ constexpr int kRanks = 3;
 class Session : public testing::Test {
  protected:
   [[nodiscard]] Plan plan(const char* attention, const char* mlp) const {
-    return uniform_plan(
-        model_,
-        lengths_,
-        kRanks,
-        std::vector<LayerChoice>(
-            static_cast<std::size_t>(model_.layers), text_layer(attention, mlp)));
+    return test::uniform_plan(model_, lengths_, kRanks, text_layer(attention, mlp));
   }
   [[nodiscard]] std::vector<TokenView> documents() const { return views(tokens_); }
   // Body of each rank, with the model's weights in place.

@@ -11,6 +11,7 @@
 #include "src/plan/model/text/text_shape.h"
 #include "tests/support/equality.h"
 #include "tests/support/models.h"
+#include "tests/support/plans.h"
 
 namespace paradyse {
 namespace {
@@ -24,11 +25,7 @@ TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
   std::vector<Plan> plans;
   for (const auto& [attention, mlp] : test::pure_strategies()) {
     const LayerChoice layer = text_layer(attention, mlp);
-    plans.push_back(uniform_plan(
-        model,
-        lengths,
-        3,
-        std::vector<LayerChoice>(static_cast<std::size_t>(model.layers), layer)));
+    plans.push_back(test::uniform_plan(model, lengths, 3, layer));
   }
   run_local_ranks(3, {}, [&](Communicators& communicators) {
     RankSession session(communicators, text_model(model));
