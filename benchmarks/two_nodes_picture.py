@@ -10,7 +10,6 @@ import argparse
 import json
 import pathlib
 import shlex
-import statistics
 
 PICTURE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "images" / "two_nodes.svg"
 RIVALS = {"groups-of-4": ("groups of 4", "#1f5a9e"), "groups-by-homogeneous": ("best size of each batch", "#3a7d44"),

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import time
 import unittest
 
 import resident

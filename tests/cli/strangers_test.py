@@ -10,7 +10,7 @@ import socket
 import unittest
 
 from resume_test import ResumeTest as Runs
-from support import GOLDEN, OK, TINY_EVOFORMER, TINY_LLAMA, USAGE, ProgramTest, uniform_plan, write_tensors
+from support import GOLDEN, OK, TINY_EVOFORMER, TINY_LLAMA, USAGE, ProgramTest, uniform_plan
 
 FAILED = 1
 MEMORY = 3 << 30  # bytes: what refuses a file takes far less

@@ -10,7 +10,6 @@ import unittest
 import numpy
 import paradyse.torch as pt
 import torch
-import torch.distributed as dist
 from paradyse.torch.measure import fit
 from ranks import documents, llama, on_ranks, planner, wrapped
 
