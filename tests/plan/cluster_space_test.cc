@@ -19,6 +19,7 @@
 #include "paradyse/plan/simulate.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/grouping/batch.h"
+#include "tests/support/random_lengths.h"
 #include "tests/support/refusal.h"
 #include "tests/support/sanitized.h"
 
@@ -67,19 +68,7 @@ Cluster a100(int ranks, std::int64_t memory_bytes, int ranks_per_node = 8) {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
-// Mostly short, few long, as texts are; none longer than finds room.
-std::vector<std::int64_t> random_lengths(
-    std::mt19937& random, int documents, double median, double sigma, std::int64_t most) {
-  std::lognormal_distribution<double> draw(std::log(median), sigma);
-  std::vector<std::int64_t> lengths;
-  while (std::ssize(lengths) < documents) {
-    const auto n = static_cast<std::int64_t>(draw(random));
-    if (n >= 1 && n <= most) {
-      lengths.push_back(n);
-    }
-  }
-  return lengths;
-}
+using test::random_lengths;
 
 // The plan is sound, fits by the folds, and takes what it says within 2 % where nothing overlaps.
 void expect_true_to_simulation(

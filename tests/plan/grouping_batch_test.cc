@@ -15,6 +15,7 @@
 #include "lab/grouping/rivals.h"
 #include "paradyse/plan/index.h"
 #include "src/plan/search/grouping/batch.h"
+#include "tests/support/random_lengths.h"
 
 namespace paradyse {
 namespace {
@@ -25,15 +26,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 std::vector<std::int64_t> random_lengths(std::mt19937& random, int documents, std::int64_t most) {
-  std::lognormal_distribution<double> draw(std::log(1200.0), 1.66);
-  std::vector<std::int64_t> lengths;
-  while (std::ssize(lengths) < documents) {
-    const auto n = static_cast<std::int64_t>(draw(random));
-    if (n >= 1 && n <= most) {
-      lengths.push_back(n);
-    }
-  }
-  return lengths;
+  return test::random_lengths(random, documents, 1200, 1.66, most);
 }
 
 FlexspSetting setting(int ranks) {

@@ -15,6 +15,7 @@
 #include "src/plan/search/grouping/fast/polish.h"
 #include "src/plan/search/grouping/fast/room.h"
 #include "tests/plan/random_grouping.h"
+#include "tests/support/random_lengths.h"
 
 namespace paradyse {
 namespace {
@@ -26,15 +27,7 @@ GroupingAnswer fast(const GroupingTask& task, const GroupingOptions& options = {
 // Lengths as corpora have them, none longer than the context.
 std::vector<std::int64_t> drawn(unsigned seed, int documents, double sigma = 1.66) {
   std::mt19937_64 random(seed);
-  std::lognormal_distribution<double> draw(std::log(1200.0), sigma);
-  std::vector<std::int64_t> lengths;
-  while (std::ssize(lengths) < documents) {
-    const auto n = static_cast<std::int64_t>(draw(random));
-    if (n >= 1 && n <= 192'000) {
-      lengths.push_back(n);
-    }
-  }
-  return lengths;
+  return test::random_lengths(random, documents, 1200, sigma, 192'000);
 }
 
 FlexspSetting preset(int ranks = kFlexspRanks) {

@@ -17,6 +17,7 @@
 #include "src/plan/search/grouping/bounds.h"
 #include "src/plan/search/grouping/grouping.h"
 #include "src/plan/search/grouping/planners.h"
+#include "tests/support/random_lengths.h"
 
 namespace paradyse {
 
@@ -120,17 +121,9 @@ inline GroupingTask random_flexsp_task(std::mt19937& random, int ranks, int docu
   FlexspSetting setting{.model = &flexsp_models()[random() % 3], .ranks = ranks};
   setting.memory_mb +=
       16 * 1024 * setting.model->parameters_192k * (1.0 / ranks - 1.0 / kFlexspRanks);
-  std::lognormal_distribution<double> draw(std::log(1200.0), 1.66);
   const std::int64_t most =
       std::min<std::int64_t>(setting.context, ranks * flexsp_tokens_per_rank(setting));
-  std::vector<std::int64_t> lengths;
-  while (std::ssize(lengths) < documents) {
-    const auto n = static_cast<std::int64_t>(draw(random));
-    if (n >= 1 && n <= most) {
-      lengths.push_back(n);
-    }
-  }
-  return flexsp_task(setting, std::move(lengths));
+  return flexsp_task(setting, test::random_lengths(random, documents, 1200, 1.66, most));
 }
 
 // Documents of d ranks take length / d seconds, d from the list; room for so many tokens a rank.
