@@ -90,10 +90,26 @@ int failed() {
   return -1;
 }
 
+// The library's own function, unless what it changes is below the folder and it is to fail.
+template <typename Result, typename Changed, typename... Arguments>
+Result unless_it_fails(const char* name, Changed changed, Arguments... arguments) {
+  return is_below(changed) && next(name) != Fault::none
+             ? failed()
+             : real<Result(Arguments...)>(name)(arguments...);
+}
+
 constexpr int kChanges = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
 
 bool open_fails(const char* path, int flags) {
   return (flags & kChanges) != 0 && is_below(path) && next("open") != Fault::none;
+}
+
+FILE* opened(const char* name, const char* path, const char* mode) {
+  if (std::strchr(mode, 'r') == nullptr && open_fails(path, O_WRONLY)) {
+    failed();
+    return nullptr;
+  }
+  return real<FILE*(const char*, const char*)>(name)(path, mode);
 }
 
 }  // namespace
@@ -118,21 +134,9 @@ int open64(const char* path, int flags, ...) {
                                  : real<int(const char*, int, ...)>("open64")(path, flags, mode);
 }
 
-FILE* fopen64(const char* path, const char* mode) {
-  if (std::strchr(mode, 'r') == nullptr && open_fails(path, O_WRONLY)) {
-    failed();
-    return nullptr;
-  }
-  return real<FILE*(const char*, const char*)>("fopen64")(path, mode);
-}
+FILE* fopen64(const char* path, const char* mode) { return opened("fopen64", path, mode); }
 
-FILE* fopen(const char* path, const char* mode) {
-  if (std::strchr(mode, 'r') == nullptr && open_fails(path, O_WRONLY)) {
-    failed();
-    return nullptr;
-  }
-  return real<FILE*(const char*, const char*)>("fopen")(path, mode);
-}
+FILE* fopen(const char* path, const char* mode) { return opened("fopen", path, mode); }
 
 ssize_t write(int descriptor, const void* data, size_t size) {
   const auto real_write = real<ssize_t(int, const void*, size_t)>("write");
@@ -152,45 +156,33 @@ ssize_t write(int descriptor, const void* data, size_t size) {
 }
 
 ssize_t writev(int descriptor, const iovec* parts, int count) {
-  if (is_below(descriptor) && next("writev") != Fault::none) {
-    return failed();
-  }
-  return real<ssize_t(int, const iovec*, int)>("writev")(descriptor, parts, count);
+  return unless_it_fails<ssize_t>("writev", descriptor, descriptor, parts, count);
 }
 
-int fsync(int descriptor) {
-  return is_below(descriptor) && next("fsync") != Fault::none ? failed()
-                                                              : real<int(int)>("fsync")(descriptor);
-}
+int fsync(int descriptor) { return unless_it_fails<int>("fsync", descriptor, descriptor); }
 
 int ftruncate(int descriptor, off_t size) {
-  return is_below(descriptor) && next("ftruncate") != Fault::none
-             ? failed()
-             : real<int(int, off_t)>("ftruncate")(descriptor, size);
+  return unless_it_fails<int>("ftruncate", descriptor, descriptor, size);
 }
 
 int rename(const char* from, const char* to) {
-  return is_below(to) && next("rename") != Fault::none
-             ? failed()
-             : real<int(const char*, const char*)>("rename")(from, to);
+  return unless_it_fails<int>("rename", to, from, to);
 }
 
 int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) {
-  return is_below(to) && next("linkat") != Fault::none
-             ? failed()
-             : real<int(int, const char*, int, const char*, int)>("linkat")(
-                   from_folder, from, to_folder, to, flags);
+  return unless_it_fails<int>("linkat", to, from_folder, from, to_folder, to, flags);
 }
 
-int mkdir(const char* path, mode_t mode) {
-  return is_below(path) && next("mkdir") != Fault::none
-             ? failed()
-             : real<int(const char*, mode_t)>("mkdir")(path, mode);
-}
+int mkdir(const char* path, mode_t mode) { return unless_it_fails<int>("mkdir", path, path, mode); }
 
-int unlink(const char* path) {
-  return is_below(path) && next("unlink") != Fault::none ? failed()
-                                                         : real<int(const char*)>("unlink")(path);
+int unlink(const char* path) { return unless_it_fails<int>("unlink", path, path); }
+
+int remove(const char* path) { return unless_it_fails<int>("remove", path, path); }
+
+int rmdir(const char* path) { return unless_it_fails<int>("rmdir", path, path); }
+
+int unlinkat(int folder, const char* path, int flags) {
+  return unless_it_fails<int>("unlinkat", folder, folder, path, flags);
 }
 
 // As a file system without locks has it, where PARADYSE_FAULT_LOCKS says so.
@@ -200,22 +192,6 @@ int flock(int descriptor, int operation) {
     return -1;
   }
   return real<int(int, int)>("flock")(descriptor, operation);
-}
-
-int remove(const char* path) {
-  return is_below(path) && next("remove") != Fault::none ? failed()
-                                                         : real<int(const char*)>("remove")(path);
-}
-
-int rmdir(const char* path) {
-  return is_below(path) && next("rmdir") != Fault::none ? failed()
-                                                        : real<int(const char*)>("rmdir")(path);
-}
-
-int unlinkat(int folder, const char* path, int flags) {
-  return is_below(folder) && next("unlinkat") != Fault::none
-             ? failed()
-             : real<int(int, const char*, int)>("unlinkat")(folder, path, flags);
 }
 
 int openat(int folder, const char* path, int flags, ...) {
