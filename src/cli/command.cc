@@ -6,6 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "src/plan/base/text_match.h"
+
 namespace paradyse::cli {
 
 CommandOption CommandOption::capture_default_str() {
@@ -102,11 +104,7 @@ std::vector<std::pair<std::string, std::string>> Command::given() const {
   std::vector<std::pair<std::string, std::string>> given = {{"the command", app_.get_name()}};
   for (const CLI::Option* const option : std::as_const(app_).get_options()) {
     if (option->count() > 0) {
-      std::string values;
-      for (const std::string& value : option->results()) {
-        values += (values.empty() ? "" : " ") + value;
-      }
-      given.emplace_back(option->get_name(), values);
+      given.emplace_back(option->get_name(), joined(option->results(), " "));
     }
   }
   return given;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <ranges>
 #include <stdexcept>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/disk_file.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/plan/size_limits.h"
 #include "src/plan/strategy/mlp_names.h"
 
@@ -177,11 +179,7 @@ void write_plan(const std::string& path, const Plan& plan) { replace_file(path, 
 
 std::string list_of(const std::vector<std::string>& problems) {
   constexpr std::size_t kMost = 5;
-  std::string list;
-  for (std::size_t i = 0; i < problems.size() && i < kMost; ++i) {
-    list += i == 0 ? "" : "; ";
-    list += problems[i];
-  }
+  std::string list = joined(problems | std::views::take(kMost), "; ");
   if (problems.size() > kMost) {
     list += " (and " + std::to_string(problems.size() - kMost) + " more)";
   }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/search/layers/layer_costs_file.h"
 #include "src/plan/search/layers/layer_planner.h"
 
@@ -75,10 +76,9 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
     print_json(json);
     return kOk;
   }
-  std::string mix;
-  for (const WayRun& run : order) {
-    mix += fmt::format("{}{} x {}", mix.empty() ? "" : ", then ", run.layers, ways[run.way].name);
-  }
+  const std::string mix = joined(order, ", then ", [&](const WayRun& run) {
+    return fmt::format("{} x {}", run.layers, ways[run.way].name);
+  });
   if (!plan.feasible) {
     fmt::print(
         "no plan fits: the one that needs the least memory, {}, needs {}, {} more than {}\n",

@@ -332,10 +332,9 @@ int run_plan_layout(const PlanLayoutOptions& options, const Common& common) {
   std::vector<std::string> otherwise;  // of each part
   for (const std::vector<PlannedPart>& layer : plan.layers) {
     for (const PlannedPart& part : layer) {
-      std::string streams;
-      for (const auto& [stream, place] : part.choice.in) {
-        streams += (streams.empty() ? "" : ", ") + stream + " at " + to_string(place);
-      }
+      const std::string streams = joined(part.choice.in, ", ", [](const auto& in) {
+        return in.first + " at " + to_string(in.second);
+      });
       rows.push_back(
           {part.choice.part,
            strategy_text(part.choice),

@@ -12,6 +12,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse::cli {
 namespace {
@@ -114,10 +115,9 @@ void add_batch_options(Command& command, BatchOptions& options) {
           "Search space.  flexsp: that of the FlexSP paper, Ulysses on 1, 2, 4, ... ranks; full: "
           "groups of any size, any attention strategy and recompute level")
       ->capture_default_str();
-  std::string names;
-  for (const GroupingPlannerRow& row : grouping_planners()) {
-    names += fmt::format("{}{} ({})", names.empty() ? "" : "; ", row.name, row.summary);
-  }
+  const std::string names = joined(grouping_planners(), "; ", [](const GroupingPlannerRow& row) {
+    return fmt::format("{} ({})", row.name, row.summary);
+  });
   command.add_option("--planner", options.planner, names)->capture_default_str();
   command.add_flag(
       "--exact", options.exact, "Find the optimum of a small batch; short for --planner exact");

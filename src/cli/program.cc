@@ -105,14 +105,6 @@ std::string full_name(const CLI::App& command) {
              : full_name(*command.get_parent()) + " " + command.get_name();
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) {
-    list += (list.empty() ? "" : ", ") + name;
-  }
-  return list;
-}
-
 // What is wrong with the command line; an unknown word comes before what is missing because of it.
 std::string usage_error(CLI::App& app, const CLI::ParseError& error) {
   CLI::App& command = deepest(app);
@@ -133,16 +125,16 @@ std::string usage_error(CLI::App& app, const CLI::ParseError& error) {
     const std::string word = extras.front().substr(0, extras.front().find('='));
     if (word.starts_with("-")) {
       return full_name(command) + ": unknown option " + word + did_you_mean(word, options) +
-             "; known: " + joined(options) + see;
+             "; known: " + joined(options, ", ") + see;
     }
     if (!commands.empty()) {
       return full_name(command) + ": unknown command '" + word + "'" +
-             did_you_mean(word, commands) + "; known: " + joined(commands) + see;
+             did_you_mean(word, commands) + "; known: " + joined(commands, ", ") + see;
     }
     return full_name(command) + ": '" + word + "' was not expected" + see;
   }
   if (!commands.empty()) {
-    return full_name(command) + ": a command is needed: " + joined(commands) + see;
+    return full_name(command) + ": a command is needed: " + joined(commands, ", ") + see;
   }
   return full_name(command) + ": " + error.what() + see;
 }

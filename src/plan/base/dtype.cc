@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "src/plan/base/text_match.h"
+
 namespace paradyse {
 
 const char* to_string(Dtype dtype) {
@@ -23,12 +25,8 @@ Dtype dtype_named(std::string_view name) {
   const auto* const found =
       std::ranges::find_if(kDtypes, [&](Dtype dtype) { return name == to_string(dtype); });
   if (found == kDtypes.end()) {
-    std::string known;
-    for (const std::string& each : dtype_names()) {
-      known += (known.empty() ? "" : ", ") + each;
-    }
     throw std::invalid_argument(
-        "dtype '" + std::string(name) + "' is not known; accepted: " + known);
+        "dtype '" + std::string(name) + "' is not known; accepted: " + joined(dtype_names(), ", "));
   }
   return *found;
 }

@@ -125,11 +125,8 @@ void JsonNode::fail(const std::string& what) const {
 void JsonNode::allow(const std::vector<std::string>& keys) const {
   for (const auto& [key, value] : object().items()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-      std::string list;
-      for (const std::string& known : keys) {
-        list += (list.empty() ? "" : ", ") + known;
-      }
-      child(key, value).fail("unknown key" + did_you_mean(key, keys) + "; known here: " + list);
+      child(key, value)
+          .fail("unknown key" + did_you_mean(key, keys) + "; known here: " + joined(keys, ", "));
     }
   }
 }

@@ -79,14 +79,6 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
   return nearest.empty() ? "" : " (did you mean '" + nearest + "'?)";
 }
 
-std::string joined(std::span<const std::string> names, const std::string& between) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : between) + name;
-  }
-  return text;
-}
-
 std::string excerpt(const nlohmann::json& value) {
   using nlohmann::json;
   constexpr std::size_t kLongest = 120;
@@ -108,13 +100,9 @@ void expect_one_of(
   if (std::find(accepted.begin(), accepted.end(), value) != accepted.end()) {
     return;
   }
-  std::string list;
-  for (const std::string& each : accepted) {
-    list += (list.empty() ? "" : ", ") + each;
-  }
   throw std::invalid_argument(
       option + " '" + value + "' is not known" + did_you_mean(value, accepted) +
-      "; accepted: " + list);
+      "; accepted: " + joined(accepted, ", "));
 }
 
 }  // namespace paradyse

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,8 +27,17 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 void expect_one_of(
     const std::string& option, const std::string& value, const std::vector<std::string>& accepted);
 
-// "a, then b": the names with this between them.
-std::string joined(std::span<const std::string> names, const std::string& between);
+// "a, then b": the names with this between them; a name of each by `name_of`.
+template <class Range, class NameOf = std::identity>
+std::string joined(const Range& all, std::string_view between, NameOf name_of = {}) {
+  std::string text;
+  bool first = true;
+  for (const auto& each : all) {
+    text.append(first ? "" : between).append(std::invoke(name_of, each));
+    first = false;
+  }
+  return text;
+}
 
 // A value as it appears in a message: JSON in plain ASCII, at most 120 characters; of a list of
 // lists or the like only its kind, however deep it nests.

@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/search/layers/layer_planner.h"
 #include "src/plan/strategy/mlp_names.h"
 
@@ -615,15 +616,6 @@ std::string to_string(KnownBy models) {
                                          : "";
 }
 
-std::string list_of(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) {
-    list += list.empty() ? "" : ", ";
-    list += name;
-  }
-  return list;
-}
-
 std::string toml_text(const std::string& value) {
   std::ostringstream text;
   text << toml::value<std::string>(value);
@@ -643,11 +635,7 @@ std::string toml_text(const std::vector<std::string>& values) {
 }
 
 std::string toml_text(const std::vector<double>& values) {
-  std::string text = "[";
-  for (const double value : values) {
-    text.append(text.size() == 1 ? "" : ", ").append(toml_text(value));
-  }
-  return text + "]";
+  return "[" + joined(values, ", ", [](double value) { return toml_text(value); }) + "]";
 }
 
 std::string toml_text(Dtype value) { return toml_text(std::string(to_string(value))); }
@@ -685,7 +673,7 @@ std::string range_text(const Range& range) {
 
 std::string accepted_text(const Field& field) {
   if (!field.accepted.empty()) {
-    return "one of " + list_of(field.accepted);
+    return "one of " + joined(field.accepted, ", ");
   }
   if (field.amount) {
     return "an amount of memory, as in \"512MiB\", or 0";

@@ -74,9 +74,6 @@ std::string changeable_keys();
 // What a field takes, as in "a whole number from 1".
 std::string accepted_text(const Field& field);
 
-// "a, b, c"
-std::string list_of(const std::vector<std::string>& names);
-
 // A value as TOML.
 std::string toml_text(const Field& field);
 std::string toml_text(const std::string& value);

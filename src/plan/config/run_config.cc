@@ -283,7 +283,7 @@ class Loader {
     if (section) {
       throw std::invalid_argument(
           where + ": there is no section [" + key + "]" + did_you_mean(key, sections_) +
-          "; there are: " + list_of(sections_));
+          "; there are: " + joined(sections_, ", "));
     }
     // A key's name is compared whole, or, without a section, with every last part of a key.
     std::string near = nearest_name(key, keys_);
@@ -302,7 +302,8 @@ class Loader {
     throw std::invalid_argument(
         where + ": there is no key " + key +
         (near.empty() ? std::string() : " (did you mean '" + near + "'?)") +
-        (here.empty() ? "; sections are: " + list_of(sections_) : "; there are: " + list_of(here)));
+        (here.empty() ? "; sections are: " + joined(sections_, ", ")
+                      : "; there are: " + joined(here, ", ")));
   }
 
   std::vector<Field> fields_;

@@ -4,16 +4,14 @@
 #include <string>
 
 #include "paradyse/plan/detail/layout.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 
 // "frames 5, patches 6".
 inline std::string text_of(const DimSizes& dims) {
-  std::string text;
-  for (const auto& [name, size] : dims) {
-    text.append(text.empty() ? "" : ", ").append(name).append(" ").append(std::to_string(size));
-  }
-  return text;
+  return joined(
+      dims, ", ", [](const auto& dim) { return dim.first + " " + std::to_string(dim.second); });
 }
 
 }  // namespace paradyse

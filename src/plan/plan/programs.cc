@@ -1,15 +1,13 @@
 #include "src/plan/plan/programs.h"
 
+#include "src/plan/base/text_match.h"
+
 namespace paradyse {
 
 std::string name(const LayerRuns& program) {
-  std::string text;
-  for (const LayerRun& run : program) {
-    text += text.empty() ? "" : "; ";
-    text += program.size() == 1 ? "" : std::to_string(run.layers) + " x ";
-    text += name(run.choice);
-  }
-  return text;
+  return joined(program, "; ", [&](const LayerRun& run) {
+    return (program.size() == 1 ? "" : std::to_string(run.layers) + " x ") + name(run.choice);
+  });
 }
 
 std::string use(Plan& plan, const LayerRuns& program) {

@@ -254,11 +254,9 @@ std::size_t place_of(const JsonNode& node, const std::array<const char*, n>& nam
   const auto found = std::find(names.begin(), names.end(), text);
   if (found == names.end()) {
     const std::vector<std::string> known(names.begin(), names.end());
-    std::string list;
-    for (const std::string& name : known) {
-      list += (list.empty() ? "" : ", ") + name;
-    }
-    node.fail("'" + text + "' is not known" + did_you_mean(text, known) + "; there are " + list);
+    node.fail(
+        "'" + text + "' is not known" + did_you_mean(text, known) + "; there are " +
+        joined(known, ", "));
   }
   return idx(found - names.begin());
 }

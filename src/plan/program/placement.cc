@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 namespace {
@@ -71,13 +72,7 @@ std::vector<std::string> cut_dims(const Placement& placement) {
   return dims;
 }
 
-std::string to_string(const Placement& placement) {
-  std::string text;
-  for (const std::string& axis : placement) {
-    text.append(text.empty() ? "" : ", ").append(axis);
-  }
-  return text;
-}
+std::string to_string(const Placement& placement) { return joined(placement, ", "); }
 
 Layout home(const Stream& stream, const Documents& documents) {
   Layout layout = whole(stream, documents);

@@ -8,6 +8,7 @@
 
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/op_traits.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 
@@ -448,12 +449,10 @@ std::string to_string(OpKind kind) { return traits(kind).name; }
 std::string explain(const Program& program) {
   std::ostringstream out;
   const auto names = [&](const std::vector<ValueId>& ids) {
-    std::string text;
-    for (const ValueId id : ids) {
+    return joined(ids, ", ", [&](ValueId id) {
       const Value& value = program.values[idx(id)];
-      text += (text.empty() ? "" : ", ") + value.name + ":" + to_string(value.layout);
-    }
-    return text;
+      return value.name + ":" + to_string(value.layout);
+    });
   };
   for (const Op& op : program.ops) {
     out << (op.recompute ? "~ " : "  ") << to_string(op.kind);

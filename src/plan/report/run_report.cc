@@ -15,6 +15,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/report/prediction_error.h"
 
 namespace paradyse {
@@ -102,18 +103,11 @@ void read_steps(ReportedRun& run) {
 }
 
 void read_facts(ReportedRun& run, const RunConfig& config) {
-  const auto listed = [](const std::vector<std::string>& paths) {
-    std::string text;
-    for (const std::string& path : paths) {
-      text += (text.empty() ? "" : ", ") + path;
-    }
-    return text;
-  };
   run.ranks = config.parallel.ranks;
   run.facts = {
       {"Run folder", run.folder.string()},
       {"Model", config.model.path},
-      {"Data", listed(config.data.path)},
+      {"Data", joined(config.data.path, ", ")},
       {"Ranks", std::to_string(run.ranks)},
       {"Memory of a rank",
        config.parallel.memory_per_rank == "0" ? "no limit" : config.parallel.memory_per_rank},

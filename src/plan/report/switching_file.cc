@@ -95,12 +95,9 @@ std::string name_from(const JsonNode& node) {
 std::string one_of(const JsonNode& node, const std::vector<std::string>& accepted) {
   std::string word = node.text();
   if (std::find(accepted.begin(), accepted.end(), word) == accepted.end()) {
-    std::string list;
-    for (const std::string& each : accepted) {
-      list += (list.empty() ? "" : ", ") + each;
-    }
     node.fail(
-        "expected one of " + list + ", found \"" + word + "\"" + did_you_mean(word, accepted));
+        "expected one of " + joined(accepted, ", ") + ", found \"" + word + "\"" +
+        did_you_mean(word, accepted));
   }
   return word;
 }

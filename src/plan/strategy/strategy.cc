@@ -21,22 +21,17 @@ namespace {
     const std::string& name,
     const std::vector<std::string>& known,
     const std::string& hint = "") {
-  std::string list;
-  for (const std::string& k : known) {
-    list += (list.empty() ? "" : ", ") + k;
-  }
   throw std::invalid_argument(
-      "unknown " + what + " '" + name + "'" + did_you_mean(name, known) + "; known: " + list +
-      hint);
+      "unknown " + what + " '" + name + "'" + did_you_mean(name, known) +
+      "; known: " + joined(known, ", ") + hint);
 }
 
 // How plan files write the weight modes that options and run files name.
 std::string weight_modes_hint() {
-  std::string list;
-  for (const Renamed& mode : weight_modes()) {
-    list += fmt::format("{}{} for {}", list.empty() ? "" : ", ", mode.old, mode.now);
-  }
-  return "; plan files write " + list;
+  const auto both = [](const Renamed& mode) {
+    return fmt::format("{} for {}", mode.old, mode.now);
+  };
+  return "; plan files write " + joined(weight_modes(), ", ", both);
 }
 
 // Rows of a kind stand together in the table.
@@ -86,13 +81,9 @@ void add_strategy(Strategy strategy) {
   std::vector<Strategy>& all = strategy_table();
   const std::span<const Strategy> rows = rows_of(strategy.kind);
   if (const std::set<std::string> kinds = kinds_of_layers(); !kinds.contains(strategy.kind)) {
-    std::string list;
-    for (const std::string& kind : kinds) {
-      list.append(list.empty() ? "" : ", ").append(kind);
-    }
     throw std::invalid_argument(
         "add_strategy: no part of a layer is of the kind '" + strategy.kind + "'; there are " +
-        list);
+        joined(kinds, ", "));
   }
   const auto of_text = [](const std::string& kind) {
     return std::ranges::find(layer_parts(), kind) != layer_parts().end();

@@ -1,8 +1,11 @@
 #include "src/run/data/data_report.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include <fmt/format.h>
+
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 namespace {
@@ -33,10 +36,7 @@ std::string sources(const DataCounts& counts) {
 
 std::string names(const std::vector<std::string>& all) {
   constexpr std::size_t kShown = 8;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kShown, all.size()); ++i) {
-    text += (i == 0 ? "" : ", ") + all[i];
-  }
+  const std::string text = joined(all | std::views::take(kShown), ", ");
   return all.size() > kShown ? text + fmt::format(" and {} more", all.size() - kShown) : text;
 }
 
@@ -118,11 +118,9 @@ std::vector<std::string> data_lines(const DataCounts& counts, const std::string&
 }
 
 std::string left_out_text(const std::map<std::string, LeftOut>& left_out) {
-  std::string text;
-  for (const auto& [why, one] : left_out) {
-    text += fmt::format("{}{} {} ({})", text.empty() ? "" : ", ", one.files, why, one.first);
-  }
-  return text;
+  return joined(left_out, ", ", [](const auto& why) {
+    return fmt::format("{} {} ({})", why.second.files, why.first, why.second.first);
+  });
 }
 
 nlohmann::ordered_json json_of(const DataCounts& counts) {

@@ -7,6 +7,7 @@
 
 #include "paradyse/run/detail/sample.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/layout/dims_text.h"
 
 namespace paradyse {
 
@@ -38,10 +39,7 @@ void expect_room(
   if (needed <= static_cast<double>(available)) {
     return;
   }
-  std::string sizes;
-  for (const auto& [name, size] : dims) {
-    sizes += fmt::format("{}{} {}", sizes.empty() ? "" : ", ", name, size);
-  }
+  const std::string sizes = text_of(dims);
   refuse_sample(
       fmt::format("{} sample{} of {}", count, count == 1 ? "" : "s", sizes),
       needed,

@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <optional>
+#include <ranges>
 #include <regex>
 #include <set>
 #include <stdexcept>
@@ -16,6 +17,7 @@
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/lower_case.h"
 #include "src/plan/base/refuse.h"
+#include "src/plan/base/text_match.h"
 
 namespace paradyse {
 namespace {
@@ -181,11 +183,7 @@ bool has(const std::vector<Entry>& entries, const std::string& name) {
 // "a, b and 3 more".
 std::string list_of(const std::vector<std::string>& names) {
   constexpr std::size_t kMost = 4;
-  std::string list;
-  for (std::size_t i = 0; i < names.size() && i < kMost; ++i) {
-    list += (i == 0 ? "" : ", ") + names[i];
-  }
-  return list +
+  return joined(names | std::views::take(kMost), ", ") +
          (names.size() > kMost ? " and " + std::to_string(names.size() - kMost) + " more" : "");
 }
 

@@ -273,12 +273,8 @@ std::string Keys::name(
   }
   if (!value->is_string() ||
       std::find(accepted.begin(), accepted.end(), value->get<std::string>()) == accepted.end()) {
-    std::string list;
-    for (const std::string& one : accepted) {
-      list += list.empty() ? "" : ", ";
-      list += json(one).dump();
-    }
-    refuse(key, "accepted is " + list + hint);
+    const auto quoted = [](const std::string& one) { return json(one).dump(); };
+    refuse(key, "accepted is " + joined(accepted, ", ", quoted) + hint);
   }
   return value->get<std::string>();
 }

@@ -245,14 +245,10 @@ CheckedGroup check_group(Findings& findings, const std::string& path, const Plan
     for (const auto& [name, program] : findings.programs) {
       names.push_back(name);
     }
-    std::string list;
-    for (const std::string& name : names) {
-      list += (list.empty() ? "" : ", ") + name;
-    }
     findings.say(
         path + ".program",
         "there is no program '" + group.program + "'" + did_you_mean(group.program, names) +
-            "; there are: " + list);
+            "; there are: " + joined(names, ", "));
   } else if (found->second.sound) {
     checked.program = &found->second;
     // what lies over no ranks, or a mesh of another size, fits nothing

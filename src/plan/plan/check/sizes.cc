@@ -3,6 +3,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/plan_path.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/plan/check/findings.h"
 #include "src/plan/plan/size_limits.h"
 
@@ -34,14 +35,10 @@ void check_dims(
     }
     const std::set<std::string> there = known_dims(*findings.model);
     if (!there.contains(name)) {
-      std::string list;
-      for (const std::string& dim : there) {
-        list.append(list.empty() ? "" : ", ").append(dim);
-      }
       findings.say(
           path,
-          list.empty() ? "the model's documents have tokens and nothing else: leave it out"
-                       : "no tensor of the model has this dim; there are " + list);
+          there.empty() ? "the model's documents have tokens and nothing else: leave it out"
+                        : "no tensor of the model has this dim; there are " + joined(there, ", "));
     }
   }
   const auto residues = dims.find("residues");
