@@ -605,9 +605,9 @@ std::string changeable_keys() {
     for (const std::string& key : section.fixed) {
       kept.push_back(key.substr(name.size() + 1));
     }
-    texts.push_back(kept.empty() ? name : name + " (but not " + list_of(kept) + ")");
+    texts.push_back(kept.empty() ? name : name + " (but not " + joined(kept, ", ") + ")");
   }
-  return list_of(texts);
+  return joined(texts, ", ");
 }
 
 std::string to_string(KnownBy models) {

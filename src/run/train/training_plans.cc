@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/config/fields.h"
 #include "src/plan/plan/explain.h"
 #include "src/plan/search/batch/document_planner.h"
@@ -87,7 +88,7 @@ std::string told_of_given(const LoadedConfig& now, const CheckpointState& then) 
       keys.push_back(entry.key);
     }
   }
-  return keys.empty() ? "" : "; " + list_of(keys) + " cannot change them";
+  return keys.empty() ? "" : "; " + joined(keys, ", ") + " cannot change them";
 }
 
 }  // namespace
