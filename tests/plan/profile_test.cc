@@ -434,7 +434,7 @@ TEST_F(ProfileTest, RefusesByLineAndField) {
     std::string path = pointer + 1;
     std::ranges::replace(path, '/', '.');
     EXPECT_THAT(
-        refusal(file_),
+        refusal_of(file_),
         HasSubstr(
             "line " + std::to_string(line) + ": " + path +
             ": expected a number from 0 to 1e+30, found 1e+308"));

@@ -518,7 +518,7 @@ TEST_F(Checkpoint, DamageOfEveryKindIsNamed) {
   put(rank, whole_rank + "x");
   EXPECT_THAT(refusal(), HasSubstr("was written with"));
   fs::remove(rank);
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("rank-00001"), HasSubstr("cannot be read")));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("rank-00001"), HasSubstr("cannot be opened")));
   put(rank, file_text(at("000005") / "rank-00002.safetensors"));  // another rank's
   EXPECT_NE(refusal(), "");
   put(rank, whole_rank);

@@ -97,7 +97,7 @@ TEST(Resume, TheHelpListsWhatMayChange) {
     ConfigEntry& entry = *std::ranges::find(now.entries, key.key, &ConfigEntry::key);
     entry.value += "x";
     entry.origin = "--set";
-    const bool refused = !refusal([&] { expect_same_run(now, from); }).empty();
+    const bool refused = !test::refusal([&] { expect_same_run(now, from); }).empty();
     fixed += refused ? 1 : 0;
     const std::size_t dot = key.key.find('.');
     const std::string section = ", " + key.key.substr(0, dot);
@@ -144,7 +144,7 @@ TEST(Resume, RefusesMomentsOfAnotherProgram) {
   const test::Folder folder;
   const std::string here = "optimizer.path=" + folder.string();
   const auto why = [&](const Resumed& from, const LoadedConfig& now, bool again) {
-    return refusal([&] { expect_same_run(now, from, again); });
+    return test::refusal([&] { expect_same_run(now, from, again); });
   };
   const auto refused = AllOf(HasSubstr("optimizer.path is "), HasSubstr("only a new run begins"));
   const Resumed from = after_five(config({"optimizer.path=/was/there"}));
@@ -171,7 +171,7 @@ TEST(Resume, RefusesMomentsOfAnotherProgram) {
 // What was learned is of its ranks, costs and memory; how fast ranks are is of the ranks alone.
 TEST(Resume, KeepsWhatIsStillTrueOfWhatWasLearned) {
   const BatchPlanner::Learned learned = {
-      .ratios = {{{"METP", 4, 7}, {2}}},
+      .ratios = {{{{"attention", "METP"}, 4, 7}, {2}}},
       .machine = 1.5,
       .caps = {{12, 1000}},
       .speeds = RankSpeeds::Ratios(4, {1, 2}),

@@ -226,9 +226,9 @@ TEST_F(Safetensors, RefusesWhatIsNoFile) {
   expect_refused("none.safetensors", "is not there");
   expect_refused("", "neither model.safetensors nor model.safetensors.index.json");
   fs::create_directory(path("model.safetensors"));
-  expect_refused("", "not a regular file");
+  expect_refused("", "it is a folder");
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
-  expect_refused("pipe", "not a regular file");
+  expect_refused("pipe", "it is a pipe");
 }
 
 TEST_F(Safetensors, RefusesAWrongHeaderLength) {
@@ -480,7 +480,7 @@ TEST_F(Safetensors, RefusesAWrongIndex) {
         std::string("/etc/passwd")}) {
     refused(R"({"weight_map":{"a":")" + shard + R"("}})", "folder of the index", "\"a\"");
   }
-  refused(R"({"weight_map":{"a":"."}})", "not a regular file");
+  refused(R"({"weight_map":{"a":"."}})", "it is a folder");
   refused(std::string(1'000'000, '['), "nests deeper");
   // a shard is distrusted like any file
   write_file("m.safetensors", length_of(1000) + "{}");
