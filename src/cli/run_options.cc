@@ -316,6 +316,10 @@ std::optional<LoadedConfig> configuration_said(const std::vector<std::string>& w
         file.clear();
       }
     }
+    std::error_code error;
+    if (!file.empty() && !std::filesystem::is_regular_file(file, error)) {
+      return std::nullopt;  // what is read from a pipe is the command's
+    }
     return load_config(file, settings);
   } catch (const std::exception&) {
     return std::nullopt;

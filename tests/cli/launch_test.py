@@ -418,10 +418,10 @@ for address, port in json.loads(sys.argv[1]):
     for said in words:
         one = socket.socket()
         one.settimeout(0.5)
+        mine = 0
         try:
             one.connect((address, port))
             one.sendall(said)
-            mine = 0
             while got := one.recv(4096):
                 mine += len(got)
             # after a whole greeting: a refusal, which has nothing of the secret
