@@ -51,8 +51,7 @@ BatchPlanner::Learned learned_from(const JsonNode& from, int ranks) {
     // Older ones know ratios of whole groups alone: those of parts are learned anew.
     const bool of_part = of.has("part");
     const Correction::Key key{
-        .what =
-            {.part = of_part ? of.at("part").text() : "", .strategy = of.at("strategy").text()},
+        .what = {.part = of_part ? of.at("part").text() : "", .strategy = of.at("strategy").text()},
         .ranks = of_part ? of.at("ranks").integer<int>(1) : 1,
         .log2_length = of.at("log2_length").integer<int>()};
     std::deque<double> ratios = deque_of(of.at("ratios"));

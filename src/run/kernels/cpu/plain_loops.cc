@@ -1,11 +1,10 @@
-#include "src/run/kernels/cpu/kernels.h"
-
 #include <cmath>
 #include <limits>
 #include <numbers>
 
 #include <ATen/Dispatch.h>
 
+#include "src/run/kernels/cpu/kernels.h"
 #include "src/run/kernels/cpu/products.h"
 
 namespace paradyse::kernels {
