@@ -602,6 +602,7 @@ std::string changeable_keys() {
       continue;
     }
     std::vector<std::string> kept;
+    kept.reserve(section.fixed.size());
     for (const std::string& key : section.fixed) {
       kept.push_back(key.substr(name.size() + 1));
     }

@@ -441,14 +441,14 @@ std::vector<WayRun> way_runs(std::span<const LayerCost> ways, const LayerPlan& p
 }
 
 std::span<const LayerPlannerRow> layer_planners() {
-  static const LayerPlannerRow kTable[] = {
+  static const LayerPlannerRow rows[] = {
       {.name = "exact", .summary = "the fastest mix of candidates that fits", .plan = plan_layers},
       {.name = "paradyse-heuristic",
        .old_name = "paper",
        .summary = "the heuristic of the ParaDySe paper, with every document split over all ranks",
        .plan = plan_layers_as_published,
        .splits_all = true}};
-  return kTable;
+  return rows;
 }
 
 const LayerPlannerRow& layer_planner(const std::string& name) {
