@@ -551,7 +551,7 @@ class HostsTest(GlooTest):
 
     # What a stranger of another machine may do to a run that has just begun.
     def test_a_stranger_reads_writes_and_ends_nothing(self):
-        both = self.start_both(*self.train_for(400))
+        both = self.start_both(*self.train_for(800))
         self.wait_for_step(both[0])
         ports = json.loads(self.python_on(0, LISTENING))
         self.assertIn(["10.77.0.1", 4000], ports)
@@ -567,7 +567,7 @@ class HostsTest(GlooTest):
         self.assertIsNone(both[0].poll())
         ended = self.all_end(both, timeout=240)
         self.assertEqual([code for code, _, _ in ended], [OK, OK], ended)
-        self.assertEqual(json.loads(ended[0][1])["steps"], 400)
+        self.assertEqual(json.loads(ended[0][1])["steps"], 800)
 
     def test_a_cut_cable_ends_both(self):
         both = self.start_both(
