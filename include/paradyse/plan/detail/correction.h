@@ -118,9 +118,9 @@ class Correction {
   Factors published_;  // those that are looked up: small changes are not worth planning anew
   std::int64_t version_ = 0;
   std::map<Key, double> began_;  // exp(first)
-  std::deque<double>
-      lately_;       // of a micro-batch, the median of measured over predicted, over those
-  double told_ = 1;  // the machine, when machine_changed() last told of it
+  // Of micro-batches, the median of measured over predicted, over those.
+  std::deque<double> lately_;
+  double told_ = 1;            // the machine, when machine_changed() last told of it
   std::deque<double> untold_;  // of lately_, what came since then
 };
 
