@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/model_folder.h"
 #include "paradyse/plan/parts.h"
-#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/backend.h"
 #include "paradyse/run/session.h"
 
@@ -71,7 +71,7 @@ int main() {
   }
   PlanningTask planning{.model = model, .ranks = kRanks, .machine = {}, .batch_planner = "groups"};
   planning.machine.cores = kRanks;
-  const Plan plan = SamplePlanner(planning).plan(batch).plan.value();
+  const Plan plan = batch_planner(planning)->plan(batch).plan.value();
   const std::size_t groups = plan.micro_batches.front().groups.size();
   std::printf("3 films on 4 ranks: %zu groups at the same time\n", groups);
   const std::vector<const Sample*> samples = {&films[0], &films[1], &films[2]};

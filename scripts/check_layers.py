@@ -24,6 +24,7 @@ LAYERS = [
     ["src/plan/search/layers"],
     ["src/plan/search/batch"],
     ["src/plan/search/layouts"],
+    ["src/plan/search/planners"],
     ["src/plan/profile", "src/plan/config"],  # measured costs, and a run's configuration
     ["src/plan/simulate", "src/plan/report"],
     ["python/bindings"],

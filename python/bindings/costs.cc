@@ -4,8 +4,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/model_folder.h"
-#include "paradyse/plan/sample_planner.h"
 #include "python/bindings/bindings.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/plan/search/batch/document_plans.h"
@@ -97,7 +97,7 @@ Plan plan_step(
       offload,
       layer_planner);
   task.batch_planner = planner;
-  BatchPlanner::Answer answer = planner_for(std::move(task))->plan(lengths);
+  BatchPlanner::Answer answer = batch_planner(std::move(task))->plan(lengths);
   if (!answer.plan) {
     throw NoPlan("no plan: " + answer.why_not);
   }

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/sample_planner.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
@@ -241,7 +241,7 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
         .precision = precision_of(request.dtype),
         .memory_per_rank = request.memory_per_rank,
         .recompute = recompute};
-    BatchPlanner::Answer answer = planner_for(task)->plan(data.sizes());
+    BatchPlanner::Answer answer = batch_planner(task)->plan(data.sizes());
     if (!answer.plan) {
       throw std::invalid_argument(
           "--memory-per-rank " + options.memory_per_rank + ": " + answer.why_not);

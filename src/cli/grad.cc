@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/gradients.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
@@ -267,14 +267,14 @@ Plan layouts_of(
   if (options.plan.empty()) {
     Precision precision = precision_of(dtype_option(options.dtype));
     precision.optimizer_on_host = true;  // there is none
-    SamplePlanner planner(
+    const std::unique_ptr<BatchPlanner> planner = batch_planner(
         {.model = model,
          .ranks = ranks == 0 ? 1 : ranks,
          .machine = {},
          .precision = precision,
          .memory_per_rank = memory,
          .recompute = options.recompute});
-    BatchPlanner::Answer answer = planner.plan(data.sizes());
+    BatchPlanner::Answer answer = planner->plan(data.sizes());
     if (!answer.plan) {
       throw OutOfMemory("--memory-per-rank " + bytes_text(memory) + ": " + answer.why_not);
     }

@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/cluster.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
-#include "paradyse/plan/sample_planner.h"
 #include "src/cli/commands.h"
 #include "src/cli/grid_options.h"
 #include "src/cli/inputs.h"
@@ -125,7 +125,7 @@ Plan within_memory(
         "--token-tiles: with --memory-per-rank the number of tiles is planned; leave one of the "
         "two out");
   }
-  SamplePlanner planner(
+  const std::unique_ptr<BatchPlanner> planner = batch_planner(
       {.model = model,
        .dims = documents.dims,
        .ranks = options.ranks,
@@ -136,7 +136,7 @@ Plan within_memory(
        .offload = options.offload,
        .recompute = options.recompute,
        .batch_planner = "groups-of-all"});
-  BatchPlanner::Answer answer = planner.plan(documents.lengths);
+  BatchPlanner::Answer answer = planner->plan(documents.lengths);
   if (!answer.plan) {
     throw std::invalid_argument(
         "--memory-per-rank " + options.memory_per_rank + ": " + answer.why_not);

@@ -70,7 +70,7 @@ TEST(BatchPlanners, OfOneSizeHaveGroupsOfNoOther) {
     SCOPED_TRACE(size);
     PlanningTask t = task(4);
     t.batch_planner = "groups-of-" + std::to_string(size);
-    const std::unique_ptr<DocumentPlanner> planner = batch_planner(t);
+    const std::unique_ptr<DocumentPlanner> planner = document_planner(t);
     const std::optional<Plan> plan = planner->plan({40, 7, 300, 7, 5000}).plan;
     ASSERT_TRUE(plan);
     EXPECT_TRUE(problems(*plan, {.model = t.model}).empty());
@@ -205,13 +205,12 @@ BatchPlanner::PartSeconds slower(
   PlanPrediction& prediction = planner.documents().prediction();
   const PlanMicroBatch& micro = plan.micro_batches.at(0);
   BatchPlanner::PartSeconds seconds(1);
-  for (const PlanGroup& group : micro.groups) {
-    const double beside = prediction.uncorrected_times(plan, micro, group);
-    for (const int rank : group.ranks) {
-      std::vector<double>& parts =
-          seconds[0].emplace_back(prediction.uncorrected_parts(plan, group));
+  const std::vector<std::vector<double>> predicted = prediction.uncorrected_parts(plan, micro);
+  for (std::size_t g = 0; g < micro.groups.size(); ++g) {
+    for (const int rank : micro.groups[g].ranks) {
+      std::vector<double>& parts = seconds[0].emplace_back(predicted[g]);
       for (double& part : parts) {
-        part *= beside * times.at(static_cast<std::size_t>(rank));
+        part *= times.at(static_cast<std::size_t>(rank));
       }
     }
   }
@@ -320,11 +319,9 @@ TEST(BatchPlanner, ObservesPlansThatOtherFactorsMade) {
   }
   EXPECT_THAT(planner.learned().ratios.begin()->second, testing::Each(testing::DoubleEq(3)));
   PlanPrediction& prediction = planner.documents().prediction();
-  for (const PlanGroup& group : plan.micro_batches[0].groups) {
-    const std::vector<double> parts = prediction.uncorrected_parts(plan, group);
-    const double own = std::accumulate(parts.begin(), parts.end(), 0.0);
-    EXPECT_DOUBLE_EQ(
-        own * prediction.uncorrected_times(plan, plan.micro_batches[0], group), predicted);
+  for (const std::vector<double>& parts :
+       prediction.uncorrected_parts(plan, plan.micro_batches[0])) {
+    EXPECT_DOUBLE_EQ(std::accumulate(parts.begin(), parts.end(), 0.0), predicted);
   }
 }
 
@@ -337,8 +334,10 @@ TEST(BatchPlanner, DoesNotTakeWaitingForWork) {
   ASSERT_FALSE(whole_weights(plan));
   PlanPrediction& prediction = planner.documents().prediction();
   BatchPlanner::PartSeconds seconds(1);
-  for (const PlanGroup& group : micro.groups) {
-    std::vector<double> parts = prediction.uncorrected_parts(plan, group);
+  const std::vector<std::vector<double>> predicted = prediction.uncorrected_parts(plan, micro);
+  for (std::size_t g = 0; g < micro.groups.size(); ++g) {
+    const PlanGroup& group = micro.groups[g];
+    std::vector<double> parts = predicted[g];
     const double own = std::accumulate(parts.begin(), parts.end(), 0.0);
     for (double& part : parts) {
       part *= *micro.predicted.seconds / own;  // until all are done

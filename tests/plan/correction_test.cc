@@ -243,10 +243,8 @@ class PretendRun {
       const Plan plan = *planner_->plan({length_}).plan;
       const PlanMicroBatch& micro = plan.micro_batches.at(0);
       used.push_back(part_of(plan.programs.begin()->second.at(0).choice, "attention").strategy);
-      std::vector<double> parts = really_->prediction().uncorrected_parts(plan, micro.groups.at(0));
-      const double times =
-          really_->prediction().uncorrected_times(plan, micro, micro.groups.at(0)) *
-          std::exp(noise_(random_));
+      std::vector<double> parts = really_->prediction().uncorrected_parts(plan, micro).at(0);
+      const double times = std::exp(noise_(random_));
       for (double& part : parts) {
         part *= times;
       }

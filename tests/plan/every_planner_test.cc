@@ -22,7 +22,6 @@
 #include "paradyse/plan/detail/static_strategy.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
-#include "paradyse/plan/sample_planner.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/batch/document_planner.h"
@@ -349,7 +348,7 @@ TEST(EveryPlanner, OfARunIsChecked) {
       for (const double times : kTimes) {
         task.memory_per_rank = static_cast<std::int64_t>(most * times);
         SCOPED_TRACE(times);
-        const std::unique_ptr<DocumentPlanner> planner = batch_planner(task);
+        const std::unique_ptr<DocumentPlanner> planner = document_planner(task);
         for (plan = planner->plan(lengths).plan; plan; plan = planner->leaner(*plan)) {
           ++made;
           EXPECT_THAT(
@@ -464,14 +463,14 @@ TEST(EveryPlanner, OfSamplesIsChecked) {
     const std::vector<std::int64_t> lengths(idx(drawn.small(1, 4)), task.model.rows(task.dims));
     const Model model = Model(task.model);
     const auto most = static_cast<double>(
-        most_of(*SamplePlanner(task).plan(lengths).plan, model, task.precision, true));
+        most_of(*batch_planner(task)->plan(lengths).plan, model, task.precision, true));
     for (const double times : {1.5, 1.0, 0.9, 0.7, 0.5}) {
       if (test::kSanitized && times != 1.0 && times != 0.7) {
         continue;
       }
       SCOPED_TRACE("seed " + std::to_string(seed) + " times " + std::to_string(times));
       task.memory_per_rank = static_cast<std::int64_t>(most * times);
-      if (const std::optional<Plan> plan = SamplePlanner(task).plan(lengths).plan) {
+      if (const std::optional<Plan> plan = batch_planner(task)->plan(lengths).plan) {
         ++made;
         EXPECT_THAT(
             problems(
@@ -525,9 +524,9 @@ TEST(EveryPlanner, OfDocumentsAloneRefusesSamples) {
   Drawn drawn(0);
   PlanningTask task{.model = {}, .machine = {}, .batch_planner = "groups-by-megatron"};
   task.model = drawn.grid(task.dims);
-  EXPECT_THROW(planner_for(task), std::invalid_argument);
+  EXPECT_THROW(batch_planner(task), std::invalid_argument);
   task.batch_planner = "groups";
-  EXPECT_NE(planner_for(task), nullptr);
+  EXPECT_NE(batch_planner(task), nullptr);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
-#include "paradyse/plan/sample_planner.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/simulate/additive.h"
@@ -29,7 +28,7 @@ std::vector<BatchPlanner::Answer> answers_of(
     BatchPlanner& planner, const std::vector<BatchSizes>& batches) {
   std::vector<BatchPlanner::Answer> answers;
   for (const BatchSizes& batch : batches) {
-    answers.push_back(planner.plan(batch));
+    answers.push_back(planner->plan(batch));
   }
   return answers;
 }
@@ -253,7 +252,7 @@ TEST_P(GoldenGrids, PlansOfSamplesAreTheSame) {
   std::string text;
   const auto add =
       [&](const std::string& title, const PlanningTask& task, const BatchSizes& sizes) {
-        SamplePlanner planner(task);
+        const std::unique_ptr<BatchPlanner> planner = batch_planner(task);
         const std::vector<BatchPlanner::Answer> answers = answers_of(planner, {sizes});
         text += "== " + title + ", " + std::to_string(task.memory_per_rank) + " bytes\n";
         text += text_of(answers);
@@ -261,7 +260,7 @@ TEST_P(GoldenGrids, PlansOfSamplesAreTheSame) {
   const auto task_of = [&](int ranks, double share) {
     PlanningTask task = sample_task(model, ranks);
     if (share > 0) {
-      const auto free = static_cast<double>(peak(SamplePlanner(task).plan(batch).plan.value()));
+      const auto free = static_cast<double>(peak(batch_planner(task)->plan(batch).plan.value()));
       task.memory_per_rank = static_cast<std::int64_t>(free * share);
     }
     return task;
@@ -305,8 +304,8 @@ TEST_P(GoldenGrids, PlansOfSamplesAreTheSame) {
   }
 
   // After a plan that ran out of memory.
-  SamplePlanner planner(sample_task(model, 2));
-  const std::optional<Plan> leaner = planner.leaner(planner.plan(batch).plan.value());
+  const std::unique_ptr<BatchPlanner> planner = batch_planner(sample_task(model, 2));
+  const std::optional<Plan> leaner = planner->leaner(planner->plan(batch).plan.value());
   text += "== 2 ranks, leaner\n" + (leaner ? text_of(*leaner) : "none\n");
   test::expect_golden("plans/" + model.name + ".txt", text);
 }

@@ -12,10 +12,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/sample_planner.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
@@ -282,7 +282,7 @@ TEST(GridPlan, IsSimulatedInGroups) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     PlanningTask task{.model = model, .ranks = ranks, .machine = {}, .batch_planner = "groups"};
     task.machine.cores = ranks;
-    const Plan plan = SamplePlanner(task).plan(batch).plan.value();
+    const Plan plan = batch_planner(task)->plan(batch).plan.value();
     const SimulationOptions how{.precision = task.precision};
     const Cluster cluster = small_cluster(ranks, ranks % 2 == 0 ? 2 : 1);
     const Simulation simulation = simulate(plan, model, cluster, how);

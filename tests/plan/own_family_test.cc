@@ -1,15 +1,20 @@
-// A family of models that nobody here knows: added, read, planned, checked, written and simulated.
+// A family of models that nobody here knows: added, read, planned, checked, written and simulated;
+// and a batch planner.
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/batch_planner.h"
+#include "paradyse/plan/index.h"
 #include "paradyse/plan/model_folder.h"
 #include "paradyse/plan/parts.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/sample_planner.h"
 #include "paradyse/plan/simulate.h"
 #include "tests/plan/small_cluster.h"
 #include "tests/support/refusal.h"
@@ -90,7 +95,7 @@ TEST(OwnFamily, IsPlannedCheckedAndSimulatedInGroups) {
   for (const int ranks : {1, 2, 3, 4}) {
     PlanningTask task{.model = model, .ranks = ranks, .machine = {}, .batch_planner = "groups"};
     task.machine.cores = ranks;
-    const Plan plan = planner_for(task)->plan(batch).plan.value();
+    const Plan plan = batch_planner(task)->plan(batch).plan.value();
     EXPECT_EQ(ranks > 1, plan.micro_batches.front().groups.size() > 1);
     EXPECT_THAT(problems(plan, {.model = model}), IsEmpty());
     EXPECT_EQ(plan_from_json(to_json(plan), "again"), plan);
@@ -99,6 +104,112 @@ TEST(OwnFamily, IsPlannedCheckedAndSimulatedInGroups) {
     wrong.programs.begin()->second.front().choice.pop_back();
     EXPECT_THAT(problems(wrong), Contains(HasSubstr("along_days, then along_places, then mixer")));
   }
+}
+
+// A planner of one's own, by promised headers alone: whatever comes, one after the other, on all
+// ranks.
+class InTurn final : public BatchPlanner {
+ public:
+  explicit InTurn(const PlanningTask& task) : BatchPlanner(task), one_(alone(task)) {}
+
+ private:
+  static std::unique_ptr<BatchPlanner> alone(PlanningTask task) {
+    task.batch_planner = "groups-of-all";
+    return batch_planner(std::move(task));
+  }
+
+  Answer make(const BatchSizes& batch, Caps caps) override {
+    Plan all;
+    for (std::size_t i = 0; i < batch.lengths.size(); ++i) {
+      BatchSizes of_one{.lengths = {batch.lengths[i]}};
+      if (!batch.dims.empty()) {
+        of_one.dims = {batch.dims[i]};
+      }
+      const Answer one = one_->plan(of_one);
+      if (!one.plan) {
+        return one;
+      }
+      if (i == 0) {
+        all = *one.plan;
+        all.programs.clear();
+        all.micro_batches.clear();
+        all.dims.clear();
+      }
+      PlanMicroBatch micro = one.plan->micro_batches.front();
+      PlanGroup& group = micro.groups.front();
+      const std::string name = "of " + std::to_string(i);
+      all.programs[name] = one.plan->programs.at(group.program);
+      group.program = name;
+      group.documents = {static_cast<std::int64_t>(i)};
+      group.dims = of_one.dims.empty() ? DimSizes() : of_one.dims.front();
+      all.micro_batches.push_back(std::move(micro));
+    }
+    all.lengths = batch.lengths;
+    Answer answer;
+    if (predicted_to_fit(all, caps)) {
+      answer.plan = std::move(all);
+    } else {
+      answer.why_not = "one after the other they do not fit";
+    }
+    return answer;
+  }
+
+  std::unique_ptr<BatchPlanner> one_;
+};
+
+TEST(OwnPlanner, PlansDocumentsAndSamplesAndLearns) {
+  const auto make = [](const PlanningTask& task) { return std::make_unique<InTurn>(task); };
+  add_batch_planners(
+      {{.name = "in-turn",
+        .summary = "one after the other",
+        .make = make,
+        .sizes = [](int ranks) { return std::vector{ranks}; },
+        .samples = true}});
+  BatchSizes maps;
+  const Model of_maps = weather(2);
+  for (const std::int64_t days : {2, 9, 3}) {
+    maps.dims.push_back({{"days", days}, {"places", 5}});
+    maps.lengths.push_back(of_maps.rows(maps.dims.back()));
+  }
+  const Model of_text = model_from_config(
+      R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32, "vocab_size": 97,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
+          "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000,
+          "hidden_act": "silu", "tie_word_embeddings": false})",
+      "a test");
+  for (const int ranks : {1, 2, 3}) {
+    for (const bool text : {true, false}) {
+      PlanningTask task{
+          .model = text ? of_text : of_maps,
+          .ranks = ranks,
+          .machine = {},
+          .memory_per_rank = std::int64_t{1} << 30,
+          .batch_planner = "in-turn"};
+      const std::unique_ptr<BatchPlanner> planner = batch_planner(task);
+      const BatchSizes batch = text ? BatchSizes{.lengths = {40, 7, 300}} : maps;
+      const Plan plan = planner->plan(batch).plan.value();
+      EXPECT_EQ(plan.micro_batches.size(), 3U);
+      EXPECT_THAT(problems(plan, {.model = task.model}), IsEmpty());
+      EXPECT_EQ(sizes_of(plan), batch);
+      // four times as slow as predicted: the plan is expected to be so, too
+      BatchPlanner::PartSeconds seconds;
+      for (const PlanMicroBatch& micro : plan.micro_batches) {
+        const PlanGroup& group = micro.groups.front();
+        const auto parts = costed_parts(plan.programs.at(group.program)).size();
+        const double one = 4 * group.predicted.seconds.value() / static_cast<double>(parts);
+        seconds.emplace_back(idx(ranks), std::vector<double>(parts, one));
+      }
+      for (int step = 0; step < 20; ++step) {
+        planner->observe(plan, seconds);
+      }
+      const Plan slower = planner->plan(batch).plan.value();
+      EXPECT_GT(slower.predicted.seconds.value(), 2 * plan.predicted.seconds.value());
+      EXPECT_LT(
+          planner->leaner(slower).value_or(slower).predicted.seconds.value(),
+          10 * slower.predicted.seconds.value());
+    }
+  }
+  remove_batch_planner("in-turn");
 }
 
 TEST(OwnFamily, IsRefusedWhereANameIsTaken) {

@@ -18,12 +18,13 @@ inline BatchPlanner::PartSeconds part_seconds(
   BatchPlanner::PartSeconds seconds;
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     auto& of_ranks = seconds.emplace_back(idx(plan.ranks));
-    for (const PlanGroup& group : micro.groups) {
+    const std::vector<std::vector<double>> predicted = prediction.uncorrected_parts(plan, micro);
+    for (std::size_t g = 0; g < micro.groups.size(); ++g) {
+      const PlanGroup& group = micro.groups[g];
       const std::vector<CostedPart> parts = costed_parts(plan.programs.at(group.program));
-      std::vector<double> its = prediction.uncorrected_parts(plan, group);
-      const double beside = prediction.uncorrected_times(plan, micro, group);
+      std::vector<double> its = predicted[g];
       for (std::size_t p = 0; p < its.size(); ++p) {
-        its[p] *= beside * times(parts[p]);
+        its[p] *= times(parts[p]);
       }
       for (const int rank : group.ranks) {
         of_ranks[idx(rank)] = its;

@@ -14,7 +14,6 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/sample_planner.h"
 #include "paradyse/plan/time_model.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
@@ -231,7 +230,7 @@ struct Share {
 
 Share share_of_ideal_gain(
     const PlanningTask& t, const BatchSizes& batch, const std::vector<double>& speeds) {
-  const std::unique_ptr<BatchPlanner> planner = planner_for(t);
+  const std::unique_ptr<BatchPlanner> planner = batch_planner(t);
   const Plan even = *planner->plan(batch).plan;
   double all = 0;
   for (const PlanMicroBatch& micro : even.micro_batches) {
@@ -328,7 +327,7 @@ TEST(RankSpeeds, DivideTheSamplesOfABatch) {
 TEST(RankSpeeds, GiveWayToMemory) {
   PlanningTask t = task(2, "groups", 0);
   const std::vector<std::int64_t> lengths = {3000, 300, 200};
-  const std::unique_ptr<DocumentPlanner> unlimited = batch_planner(t);
+  const std::unique_ptr<DocumentPlanner> unlimited = document_planner(t);
   std::int64_t most = 0;
   const Plan without = *unlimited->plan(lengths).plan;
   for (const PlanMicroBatch& micro : without.micro_batches) {
@@ -337,7 +336,7 @@ TEST(RankSpeeds, GiveWayToMemory) {
     }
   }
   t.memory_per_rank = most;
-  const std::unique_ptr<DocumentPlanner> planner = batch_planner(t);
+  const std::unique_ptr<DocumentPlanner> planner = document_planner(t);
   BatchPlanner::Learned learned;
   learned.speeds = {std::deque<double>(9, 1.0), std::deque<double>(9, 4.0)};
   planner->learn(learned);
@@ -352,7 +351,7 @@ TEST(RankSpeeds, GiveWayToMemory) {
 
 // What was learned of other ranks says nothing of these.
 TEST(RankSpeeds, OfOtherRanksAreNotTaken) {
-  const std::unique_ptr<DocumentPlanner> planner = batch_planner(task(4, "groups", 0));
+  const std::unique_ptr<DocumentPlanner> planner = document_planner(task(4, "groups", 0));
   const Plan before = *planner->plan({900, 40}).plan;
   BatchPlanner::Learned learned;
   learned.speeds = {std::deque<double>(9, 1.0), std::deque<double>(9, 4.0)};

@@ -1,6 +1,4 @@
 // Batches of samples: all of them, within the budget, by the least that it takes.
-#include "paradyse/plan/sample_planner.h"
-
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -10,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/plan/search/layouts/sample_plans.h"
@@ -97,15 +96,15 @@ TEST(SamplePlanner, PutsGroupsSideBySide) {
       task.ranks = ranks;
       task.memory_per_rank = 0;
       task.batch_planner = kAllRanks;
-      const std::int64_t free = peak(SamplePlanner(task).plan(batch).plan.value());
+      const std::int64_t free = peak(batch_planner(task)->plan(batch).plan.value());
       for (const double share : test::kSanitized ? std::vector{0.5} : std::vector{0.0, 0.5}) {
         task.memory_per_rank = static_cast<std::int64_t>(share * static_cast<double>(free));
         task.batch_planner = kAllRanks;
-        const BatchPlanner::Answer in_turn = SamplePlanner(task).plan(batch);
+        const BatchPlanner::Answer in_turn = batch_planner(task)->plan(batch);
         for (const char* const name : {"borders", "groups", "groups-of-1"}) {
           task.batch_planner = name;
-          SamplePlanner planner(task);
-          const BatchPlanner::Answer answer = planner.plan(batch);
+          const std::unique_ptr<BatchPlanner> planner = batch_planner(task);
+          const BatchPlanner::Answer answer = planner->plan(batch);
           SCOPED_TRACE(std::to_string(ranks) + " ranks, " + name + ", " + std::to_string(share));
           if (!answer.plan) {
             EXPECT_TRUE(std::string(name) == "groups-of-1" || !in_turn.plan) << answer.why_not;
@@ -115,7 +114,7 @@ TEST(SamplePlanner, PutsGroupsSideBySide) {
           const Plan& plan = *answer.plan;
           EXPECT_EQ(sizes_of(plan), batch);
           EXPECT_TRUE(problems(plan, {.model = task.model}).empty());
-          EXPECT_EQ(hash(SamplePlanner(task).plan(batch).plan.value()), hash(plan));
+          EXPECT_EQ(hash(batch_planner(task)->plan(batch).plan.value()), hash(plan));
           EXPECT_EQ(plan_from_json(to_json(plan), "again"), plan);
           if (in_turn.plan && std::string(name) != "groups-of-1") {
             EXPECT_LE(*plan.predicted.seconds, *in_turn.plan->predicted.seconds * (1 + 1e-9));
@@ -143,23 +142,23 @@ TEST(SamplePlanner, LearnsWhatGroupsTake) {
   task.batch_planner = "groups";
   task.machine.cores = 4;
   const Lengths clips(4, 45);
-  SamplePlanner planner(task);
+  const std::unique_ptr<BatchPlanner> planner = batch_planner(task);
   SamplePlans model(task);
-  const Plan first = planner.plan(clips).plan.value();
+  const Plan first = planner->plan(clips).plan.value();
   ASSERT_EQ(first.micro_batches.front().groups.size(), 4U);
   for (int step = 0; step < 12; ++step) {
-    const Plan plan = planner.plan(clips).plan.value();
+    const Plan plan = planner->plan(clips).plan.value();
     const double slower = plan.micro_batches.front().groups.size() == 4 ? 20 : 1;
-    planner.observe(plan, test::part_seconds(model.prediction(), plan, [&](const CostedPart&) {
-                      return slower;
-                    }));
+    planner->observe(plan, test::part_seconds(model.prediction(), plan, [&](const CostedPart&) {
+                       return slower;
+                     }));
   }
-  EXPECT_FALSE(planner.learned().ratios.empty());
-  const Plan last = planner.plan(clips).plan.value();
+  EXPECT_FALSE(planner->learned().ratios.empty());
+  const Plan last = planner->plan(clips).plan.value();
   EXPECT_LT(last.micro_batches.front().groups.size(), 4U);
-  SamplePlanner next(task);
-  next.learn(planner.learned());
-  EXPECT_EQ(hash(next.plan(clips).plan.value()), hash(last));
+  const std::unique_ptr<BatchPlanner> next = batch_planner(task);
+  next->learn(planner->learned());
+  EXPECT_EQ(hash(next->plan(clips).plan.value()), hash(last));
 }
 
 // Samples of a size run together, by one program; each group says what it has.
@@ -172,22 +171,22 @@ TEST(SamplePlanner, PlansSamplesOfUnlikeSizes) {
   };
   const BatchSizes batch{
       .lengths = {45, 45, 27, 45}, .dims = {video(5, 4), video(5, 7), video(3, 4), video(5, 4)}};
-  const std::int64_t free = peak(SamplePlanner(task).plan(batch).plan.value());
+  const std::int64_t free = peak(batch_planner(task)->plan(batch).plan.value());
   for (const std::int64_t memory : {std::int64_t{0}, free - free / 5}) {
     task.memory_per_rank = memory;
-    SamplePlanner planner(task);
-    const Plan plan = planner.plan(batch).plan.value();
+    const std::unique_ptr<BatchPlanner> planner = batch_planner(task);
+    const Plan plan = planner->plan(batch).plan.value();
     EXPECT_EQ(sizes_of(plan), batch);
     EXPECT_TRUE(problems(plan, {.model = task.model}).empty());
     EXPECT_EQ(plan_from_json(to_json(plan), "again"), plan);
-    EXPECT_EQ(hash(planner.plan(batch).plan.value()), hash(plan));
+    EXPECT_EQ(hash(planner->plan(batch).plan.value()), hash(plan));
     if (memory == 0) {
       ASSERT_EQ(plan.micro_batches.size(), 3U);
       EXPECT_EQ(plan.micro_batches[0].groups[0].documents, (Lengths{0, 3}));
       EXPECT_EQ(plan.micro_batches[1].groups[0].dims, batch.dims[1]);
     } else {
       EXPECT_LE(peak(plan), memory);
-      const Plan less = planner.leaner(plan).value();
+      const Plan less = planner->leaner(plan).value();
       EXPECT_EQ(sizes_of(less), batch);
       EXPECT_LT(peak(less), peak(plan));
     }
@@ -208,7 +207,7 @@ TEST(SamplePlanner, PlansSamplesOfUnlikeSizes) {
     EXPECT_THAT(found, testing::Contains(HasSubstr("micro_batches[1].groups[0].dims.words")));
   }
   task.memory_per_rank = 10;
-  const std::string why = SamplePlanner(task).plan(batch).why_not;
+  const std::string why = batch_planner(task)->plan(batch).why_not;
   EXPECT_THAT(why, HasSubstr("one sample needs"));
   EXPECT_THAT(why, HasSubstr("frames 5, patches 9, text 4"));
 }
@@ -239,19 +238,19 @@ TEST(SamplePlanner, IsHardlySlowerThanOneLevelForAll) {
     const Lengths samples(
         task.model.family == "stdit" ? 5 : 2, task.model.family == "stdit" ? 45 : 120);
     task.memory_per_rank = std::int64_t{1} << 40;  // without a limit weights would not be kept
-    const Plan free = SamplePlanner(task).plan(samples).plan.value();
+    const Plan free = batch_planner(task)->plan(samples).plan.value();
     std::int64_t last = peak(free);
     double last_seconds = *free.predicted.seconds;
     int plans = 0;
     int mixed = 0;
     for (;; ++plans) {
       task.memory_per_rank = last - last / 10;
-      const BatchPlanner::Answer answer = SamplePlanner(task).plan(samples);
+      const BatchPlanner::Answer answer = batch_planner(task)->plan(samples);
       std::vector<Plan> rivals;
       for (const Recompute level : {Recompute::light, Recompute::full}) {
         PlanningTask alike = task;
         alike.recompute = to_string(level);
-        if (const auto rival = SamplePlanner(alike).plan(samples); rival.plan) {
+        if (const auto rival = batch_planner(alike)->plan(samples); rival.plan) {
           rivals.push_back(*rival.plan);
         }
       }
@@ -284,16 +283,16 @@ TEST(SamplePlanner, IsHardlySlowerThanOneLevelForAll) {
 
 TEST(SamplePlanner, LeansAndLearns) {
   const Lengths clips(6, 45);
-  SamplePlanner planner(video_task(2));
-  const Plan plan = planner.plan(clips).plan.value();
-  const Plan less = planner.leaner(plan).value();
+  const std::unique_ptr<BatchPlanner> planner = batch_planner(video_task(2));
+  const Plan plan = planner->plan(clips).plan.value();
+  const Plan less = planner->leaner(plan).value();
   EXPECT_LT(peak(less), 0.95 * static_cast<double>(peak(plan)));
-  EXPECT_EQ(hash(planner.plan(clips).plan.value()), hash(less));
-  SamplePlanner other(video_task(2));
-  other.learn(planner.learned());
-  EXPECT_EQ(hash(other.plan(clips).plan.value()), hash(less));
-  other.learn({});
-  EXPECT_EQ(hash(other.plan(clips).plan.value()), hash(plan));
+  EXPECT_EQ(hash(planner->plan(clips).plan.value()), hash(less));
+  const std::unique_ptr<BatchPlanner> other = batch_planner(video_task(2));
+  other->learn(planner->learned());
+  EXPECT_EQ(hash(other->plan(clips).plan.value()), hash(less));
+  other->learn({});
+  EXPECT_EQ(hash(other->plan(clips).plan.value()), hash(plan));
 }
 
 // Layers made again as a whole save less than every other level, and are found where memory is
@@ -311,7 +310,7 @@ TEST(SamplePlanner, MakesLayersAgainAsAWhole) {
     const auto planned = [&](const std::string& recompute, std::int64_t memory) {
       task.recompute = recompute;
       task.memory_per_rank = memory;
-      const BatchPlanner::Answer answer = SamplePlanner(task).plan(samples);
+      const BatchPlanner::Answer answer = batch_planner(task)->plan(samples);
       EXPECT_TRUE(answer.plan.has_value()) << answer.why_not;
       expect_whole(answer.plan.value(), task, samples);
       EXPECT_TRUE(memory == 0 || peak(*answer.plan) <= memory);
@@ -333,10 +332,10 @@ TEST(SamplePlanner, MakesLayersAgainAsAWhole) {
 TEST(SamplePlanner, GoesByTheLevelThatIsAsked) {
   PlanningTask task = protein_task(2);
   task.recompute = "full";
-  const Plan plan = SamplePlanner(task).plan({120}).plan.value();
+  const Plan plan = batch_planner(task)->plan({120}).plan.value();
   EXPECT_EQ(level(plan), Recompute::full);
   task.training = false;
-  EXPECT_LT(peak(SamplePlanner(task).plan({120}).plan.value()), peak(plan));
+  EXPECT_LT(peak(batch_planner(task)->plan({120}).plan.value()), peak(plan));
 }
 
 }  // namespace

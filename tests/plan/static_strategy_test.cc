@@ -4,14 +4,17 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/index.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/layers/layer_costs.h"
+#include "tests/support/grid_shapes.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {
@@ -148,6 +151,43 @@ TEST(ComparedToStatic, IsTheBestOfAllSumsBesideOurs) {
   std::vector<Plan> plans = {*planner->plan({50}).plan};
   EXPECT_EQ(compared_to_static(*planner, plans)->strategy, "METP");
   EXPECT_FALSE(compared_to_static(*planner, {}));
+}
+
+// Samples in groups of one size, whatever they are; the best size is what a run is compared with.
+TEST(StaticStrategy, OfSamplesIsASizeOfGroups) {
+  PlanningTask t{.model = test::small_stdit(3), .ranks = 4, .machine = {}};
+  t.machine.cores = 4;
+  BatchSizes batch;
+  for (const std::int64_t frames : {4, 16, 4, 2, 4}) {
+    batch.dims.push_back({{"frames", frames}, {"patches", 9}});
+    batch.lengths.push_back(t.model.rows(batch.dims.back()));
+  }
+  std::vector<std::string> names;
+  double least = std::numeric_limits<double>::infinity();
+  std::string best;
+  for (NamedStrategy& one : static_strategies(t)) {
+    names.push_back(one.name);
+    const Plan plan = one.plans.plan(batch).value();
+    EXPECT_EQ(sizes_of(plan), batch);
+    EXPECT_TRUE(problems(plan, {.model = t.model}).empty());
+    const std::size_t size = one.name == "groups-of-1" ? 1 : one.name == "groups-of-2" ? 2 : 4;
+    for (const PlanMicroBatch& micro : plan.micro_batches) {
+      for (const PlanGroup& group : micro.groups) {
+        EXPECT_EQ(group.ranks.size(), group.documents.empty() ? 1 : size);
+      }
+    }
+    if (*plan.predicted.seconds < least) {
+      least = *plan.predicted.seconds;
+      best = one.name;
+    }
+  }
+  EXPECT_THAT(names, testing::ElementsAre("groups-of-1", "groups-of-2", "groups-of-4"));
+  const auto known = batch_planner(t);
+  std::vector<Plan> plans = {known->plan(batch).plan.value()};
+  const StaticComparison found = compared_to_static(*known, plans).value();
+  EXPECT_EQ(found.strategy, best);
+  EXPECT_NEAR(found.seconds, least, 1e-9 * least);
+  EXPECT_GE(found.ratio(), 1 - 1e-9);
 }
 
 // As published, both parts of a layer run one strategy; the fastest such is not left out.

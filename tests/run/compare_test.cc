@@ -50,10 +50,10 @@ TEST(StaticPlans, ChooseOnce) {
   task.ranks = 4;
   task.machine.cores = 2;
   const std::vector<std::int64_t> lengths = {40, 300, 20, 90};
-  StaticPlans plans(task, 300);
+  StaticPlans plans(task, {{.lengths = {300}}});
   EXPECT_FALSE(plans.empty());
   EXPECT_EQ(plans.strategy(), "");
-  const Plan first = *plans.plan(lengths, {});
+  const Plan first = *plans.plan({.lengths = lengths}, {});
   const std::string chosen = plans.strategy();
   for (const Strategy& one : strategies("attention")) {
     const std::optional<Plan> other =
@@ -63,21 +63,21 @@ TEST(StaticPlans, ChooseOnce) {
     }
   }
   // another batch, other corrections: the same strategy
-  EXPECT_TRUE(plans.plan({5}, {.machine = 2, .caps = {{1, 1}}}));
+  EXPECT_TRUE(plans.plan({.lengths = {5}}, {.machine = 2, .caps = {{1, 1}}}));
   EXPECT_EQ(plans.strategy(), chosen);
 
   const std::string slower = chosen == "METP" ? "UlyssesZ" : "METP";
-  StaticPlans resumed(task, 300);
-  EXPECT_TRUE(resumed.plan(lengths, {}, slower));
+  StaticPlans resumed(task, {{.lengths = {300}}});
+  EXPECT_TRUE(resumed.plan({.lengths = lengths}, {}, slower));
   EXPECT_EQ(resumed.strategy(), slower);
-  StaticPlans again(task, 300);
-  EXPECT_TRUE(again.plan(lengths, {}, "a strategy of yesterday"));
+  StaticPlans again(task, {{.lengths = {300}}});
+  EXPECT_TRUE(again.plan({.lengths = lengths}, {}, "a strategy of yesterday"));
   EXPECT_EQ(again.strategy(), chosen);
 
   task.memory_per_rank = 1000;
-  StaticPlans none(task, 300);
+  StaticPlans none(task, {{.lengths = {300}}});
   EXPECT_TRUE(none.empty());
-  EXPECT_FALSE(none.plan(lengths, {}));
+  EXPECT_FALSE(none.plan({.lengths = lengths}, {}));
 }
 
 // From the barrier before a static play on, rank 1 lacks memory before the operation number

@@ -9,10 +9,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/evoformer/evoformer.h"
@@ -263,7 +263,7 @@ Plan of_two_sizes(const test::GridModel& of) {
   for (auto& [dim, size] : other) {
     size -= dim == "patches" ? 0 : 1;
   }
-  SamplePlanner planner(
+  const std::unique_ptr<BatchPlanner> planner = batch_planner(
       {.model = of.shape,
        .ranks = 3,
        .machine = {},

@@ -12,8 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/evoformer/evoformer.h"
@@ -300,8 +300,9 @@ TEST(GridModels, EqualTheReferenceOnSamplesOfUnlikeSizes) {
     const reference::Weights weights = test::random_weights(model, 5);
     const reference::Answer expected = reference::answer(shape, weights, {.samples = samples});
     for (const int ranks : {1, 2, 3, 4, 6}) {
-      SamplePlanner planner({.model = shape, .ranks = ranks, .machine = {}});
-      const Plan plan = planner.plan(batch).plan.value();
+      const std::unique_ptr<BatchPlanner> planner =
+          batch_planner({.model = shape, .ranks = ranks, .machine = {}});
+      const Plan plan = planner->plan(batch).plan.value();
       GradientRequest request{
           .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
       request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
@@ -505,8 +506,9 @@ TEST(GridModels, DropRowsAndColumnsOfEachSample) {
       reference::answer(model, weights, {.samples = samples, .dropout_seed = 3});
   EXPECT_NE(expected.documents[0].sum, expected.documents[1].sum);
   for (const int ranks : {1, 2, 3, 4}) {
-    SamplePlanner planner({.model = model, .ranks = ranks, .machine = {}});
-    const Plan plan = planner.plan({.lengths = {12, 12}, .dims = {dims, dims}}).plan.value();
+    const std::unique_ptr<BatchPlanner> planner =
+        batch_planner({.model = model, .ranks = ranks, .machine = {}});
+    const Plan plan = planner->plan({.lengths = {12, 12}, .dims = {dims, dims}}).plan.value();
     GradientRequest request{
         .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
     request.dropout_seed = 3;

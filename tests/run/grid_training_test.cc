@@ -179,6 +179,24 @@ TEST_P(GridTraining, IsTheSameOnAnyRanks) {
   }
 }
 
+// Beside groups of the one size that is best, which changes nothing of the run.
+TEST_P(GridTraining, IsComparedWithGroupsOfOneSize) {
+  const Played plain = run("plain", {"parallel.ranks=3"});
+  const Played compared = run("compared", {"parallel.ranks=3", "train.compare=2"});
+  expect_same(compared, plain, 0);
+  for (const StepReport& report : compared.steps) {
+    ASSERT_EQ(report.compared.has_value(), report.step % 2 == 0) << report.step;
+    if (report.compared) {
+      EXPECT_THAT(report.compared->strategy, testing::StartsWith("groups-of-"));
+      EXPECT_GT(report.compared->seconds, 0);
+      EXPECT_GT(report.compared->predicted_seconds, 0);
+    }
+  }
+  ASSERT_TRUE(plain.summary.best_static);
+  EXPECT_EQ(plain.summary.best_static->batches, 5);
+  EXPECT_GE(plain.summary.best_static->ratio(), 1 - 1e-9);
+}
+
 // Video in fewer samples a micro-batch, then made again; alignments run one by one anyway.
 TEST_P(GridTraining, StaysWithinMemory) {
   const Played free = run("free", {"parallel.ranks=2"});

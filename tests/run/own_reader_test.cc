@@ -13,10 +13,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/model_folder.h"
 #include "paradyse/plan/parts.h"
-#include "paradyse/plan/sample_planner.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/sample_file.h"
 #include "paradyse/run/train.h"
@@ -220,7 +220,7 @@ TEST_F(OwnReader, GivesTheGradientsOfOneRankOnAnyRanks) {
   for (const int ranks : {1, 2, 3, 4}) {
     PlanningTask task{.model = model, .ranks = ranks, .machine = {}};
     task.precision = precision_of(Dtype::float64);
-    const Plan plan = planner_for(task)->plan(read.sizes()).plan.value();
+    const Plan plan = batch_planner(task)->plan(read.sizes()).plan.value();
     request.plan = &plan;
     GradientAnswer answer = gradients(request);
     if (ranks == 1) {
@@ -307,7 +307,7 @@ TEST_F(OwnReader, IsEvaluatedUntilAnyRankIsToStop) {
       session.parameters().initialize(3);
       PlanningTask task{.model = model, .ranks = 3, .machine = {}};
       task.precision = precision_of(Dtype::float64);
-      const std::unique_ptr<BatchPlanner> planner = planner_for(task);
+      const std::unique_ptr<BatchPlanner> planner = batch_planner(task);
       const EvalResult result =
           evaluate_data(maps, 1, 20, planner.get(), session, session.rank() == 1 ? &stop : nullptr);
       EXPECT_EQ(result.interrupted, stops);

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "paradyse/plan/sample_planner.h"
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/run/accountant.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/plan/model/text/text_shape.h"
@@ -284,15 +284,15 @@ TEST(Profiler, MeasuresPartsOfVideoAndProteinModels) {
     PlanningTask task{.model = shape, .dims = largest, .ranks = kRanks, .machine = {}};
     task.machine.cores = costs.header.cores;
     task.batch_planner = "groups-of-all";
-    const Plan closed = SamplePlanner(task).plan({96}).plan.value();
+    const Plan closed = batch_planner(task)->plan({96}).plan.value();
     task.seconds = costs.structured;
-    const Plan measured = SamplePlanner(task).plan({96}).plan.value();
+    const Plan measured = batch_planner(task)->plan({96}).plan.value();
     EXPECT_GT(measured.predicted.seconds, 0);
     EXPECT_NE(measured.predicted.seconds, closed.predicted.seconds);
     EXPECT_EQ(hash(measured), hash(closed));  // no memory is short
     task.batch_planner = "groups";
     EXPECT_LE(
-        SamplePlanner(task).plan({96}).plan.value().predicted.seconds, measured.predicted.seconds);
+        batch_planner(task)->plan({96}).plan.value().predicted.seconds, measured.predicted.seconds);
   }
 }
 

@@ -1,4 +1,5 @@
-// Finds plans of whole batches.  Deterministic, all on the plan side.
+// Finds plans of whole batches, of documents of a language model and of samples of several dims.
+// Deterministic, all on the plan side.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,14 @@
 
 namespace paradyse {
 
-class DocumentPlanner;  // what plans documents of a language model
-class Planning;         // what planners of one task share
-enum class Caps;
+class Planning;  // what planners of one task share
+
+// The bytes that plans for such lengths are held to, after plans that were within their count ran
+// out of memory (BatchPlanner::leaner).
+enum class Caps {
+  held,   // they count
+  passed  // they do not: nothing fits below them
+};
 
 // Of one document under one option of a layer, for people.
 struct OptionRow {
@@ -35,8 +41,8 @@ struct OptionRow {
 // what it remembers and what a lack of memory teaches is the base's.
 class BatchPlanner {
  public:
-  BatchPlanner() = default;
-  virtual ~BatchPlanner() = default;
+  explicit BatchPlanner(PlanningTask task);
+  virtual ~BatchPlanner();
   BatchPlanner(const BatchPlanner&) = delete;
   BatchPlanner& operator=(const BatchPlanner&) = delete;
 
@@ -84,14 +90,22 @@ class BatchPlanner {
   void learn(const Learned& learned);
 
   [[nodiscard]] const PlanningTask& task() const;
+  // Fills in what a plan is expected to take by what is known by now.
+  void expect(Plan& plan);
 
  protected:
-  // A plan that fits, or why there is none.
+  explicit BatchPlanner(std::unique_ptr<Planning> planning);
+
+  // A plan that predicted_to_fit(), or why there is none.
   virtual Answer make(const BatchSizes& batch, Caps caps) = 0;
-  [[nodiscard]] virtual const Planning& planning() const = 0;
-  virtual Planning& planning() = 0;
+  // Fills in what a plan is predicted to take, cut by the speeds of ranks and with messages beside
+  // work where that is faster and has room; whether all of it fits.
+  bool predicted_to_fit(Plan& plan, Caps caps);
+  [[nodiscard]] const Planning& planning() const { return *planning_; }
+  Planning& planning() { return *planning_; }
 
  private:
+  std::unique_ptr<Planning> planning_;
   std::map<BatchSizes, Plan> plans_;  // forgotten whenever something is learned
   bool cached_ = false;
 };
@@ -100,11 +114,10 @@ struct BatchPlannerRow {
   std::string name = {};
   std::string old_name = {};  // that is accepted, too
   std::string summary = {};   // one line for people
-  std::function<std::unique_ptr<DocumentPlanner>(PlanningTask task)> make = {};
+  std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)> make = {};
   // Of groups that it tries, on so many ranks; ascending.
   std::function<std::vector<int>(int ranks)> sizes = {};
-  // Samples of several dims may be planned for by its name: in groups of its sizes, without make().
-  bool samples = false;
+  bool samples = false;  // it plans samples of several dims, too, not documents alone
 };
 std::span<const BatchPlannerRow> batch_planners();
 // Further rows, before the first plan: references to rows do not survive it.  Throws
@@ -116,7 +129,7 @@ void remove_batch_planner(const std::string& name);
 // Throws std::invalid_argument, with the names there are, for another.
 const BatchPlannerRow& batch_planner_row(const std::string& name);
 // The one that the task names.  Throws like batch_planner_row(), and std::invalid_argument where no
-// strategy is left.
-std::unique_ptr<DocumentPlanner> batch_planner(PlanningTask task);
+// strategy is left, and for samples by a planner of documents alone.
+std::unique_ptr<BatchPlanner> batch_planner(PlanningTask task);
 
 }  // namespace paradyse

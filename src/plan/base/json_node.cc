@@ -172,12 +172,7 @@ double JsonNode::number() const {
   return json_->get<double>();
 }
 
-double JsonNode::number_from_0() const {
-  if (!json_->is_number() || !(json_->get<double>() >= 0)) {
-    expected("a number from 0");
-  }
-  return json_->get<double>();
-}
+double JsonNode::number_from_0() const { return number(0, kMostNumber); }
 
 double JsonNode::number(double low, double high) const {
   const bool fits =

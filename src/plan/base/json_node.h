@@ -45,7 +45,7 @@ class JsonNode {
 
   [[nodiscard]] std::string text() const;
   [[nodiscard]] double number() const;
-  [[nodiscard]] double number_from_0() const;
+  [[nodiscard]] double number_from_0() const;  // to kMostNumber
   [[nodiscard]] double number(double low, double high) const;
   [[nodiscard]] bool truth() const;
 

@@ -414,8 +414,8 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.train.metrics_groups},
       {.key = "train.compare",
        .help = "Every N steps, also run the batch with the best static plan (one strategy for "
-               "all documents), without an update, and report how much longer that takes. 0: off. "
-               "For language models.",
+               "all documents; for video and protein models, one group size for all samples), "
+               "without an update, and report how much longer that takes. 0: off.",
        .value = &c.train.compare,
        .range = from_zero},
       {.key = "train.on_bad_step",

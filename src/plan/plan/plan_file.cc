@@ -201,10 +201,10 @@ Predicted predicted_from(const JsonNode& parent) {
   const JsonNode node = parent.at("predicted");
   node.allow({"seconds", "lower_bound_seconds", "bytes"});
   if (node.has("seconds")) {
-    predicted.seconds = node.at("seconds").number(0, kMostNumber);
+    predicted.seconds = node.at("seconds").number_from_0();
   }
   if (node.has("lower_bound_seconds")) {
-    predicted.lower_bound_seconds = node.at("lower_bound_seconds").number(0, kMostNumber);
+    predicted.lower_bound_seconds = node.at("lower_bound_seconds").number_from_0();
   }
   if (node.has("bytes")) {
     const JsonNode bytes = node.at("bytes");
@@ -455,7 +455,7 @@ Plan plan_from(const JsonNode& root) {
       plan.planner_space = planner.at("space").text();
     }
     if (planner.has("seconds")) {
-      plan.planner_seconds = planner.at("seconds").number(0, kMostNumber);
+      plan.planner_seconds = planner.at("seconds").number_from_0();
     }
   }
   return plan;

@@ -169,7 +169,7 @@ Json json_of(const Costs& costs) {
 
 // Rates above 0: seconds rise with every amount.
 double rate_from(const JsonNode& node) {
-  const double rate = node.number(0, kMostNumber);
+  const double rate = node.number_from_0();
   if (!(rate > 0)) {
     node.fail("a rate is above 0, found " + std::to_string(rate) + "; fit again");
   }
@@ -196,8 +196,8 @@ FittedRates fitted_from(const JsonNode& node, std::vector<std::string> names) {
   return {
       .rates = rates_from(node.at("rates")),
       .longest = node.at("longest").integer<std::int64_t>(0),
-      .error_inside = node.at("error_inside").number(0, kMostNumber),
-      .error_beyond = node.at("error_beyond").number(0, kMostNumber)};
+      .error_inside = node.at("error_inside").number_from_0(),
+      .error_beyond = node.at("error_beyond").number_from_0()};
 }
 
 // Throws unless `key` is new in the map.
@@ -275,8 +275,8 @@ HybridFit hybrid_fit_from(const JsonNode& node) {
       {"part", "strategy", "ranks", "use", "error_inside", "error_beyond", "levels", "forests"});
   HybridFit fit{
       .use = static_cast<HybridFit::Use>(place_of(node.at("use"), kUseNames)),
-      .error_inside = node.at("error_inside").number(0, kMostNumber),
-      .error_beyond = node.at("error_beyond").number(0, kMostNumber)};
+      .error_inside = node.at("error_inside").number_from_0(),
+      .error_beyond = node.at("error_beyond").number_from_0()};
   for (const JsonNode& one : node.at("levels").elements()) {
     HybridFit::Level level{.longest = one.at("longest").integer<std::int64_t>(0)};
     if (fit.use == HybridFit::Use::forest) {
@@ -351,8 +351,8 @@ Costs costs_from(const JsonNode& root) {
       .header = header_from(root.at("header")),
       .best = kModels[place_of(root.at("best"), kModels)],
       .memory_overhead = overhead(root.at("memory_overhead")),
-      .optimizer_seconds_per_byte = root.at("optimizer_seconds_per_byte").number(0, kMostNumber),
-      .step_seconds = root.at("step_seconds").number(0, kMostNumber)};
+      .optimizer_seconds_per_byte = root.at("optimizer_seconds_per_byte").number_from_0(),
+      .step_seconds = root.at("step_seconds").number_from_0()};
   if (root.has("attention_dense_from")) {
     costs.attention_dense_from = root.at("attention_dense_from").integer<std::int64_t>(1);
   }

@@ -53,12 +53,11 @@ HeldOutError held_out_error_from(const JsonNode& node) {
       .strategy = node.at("strategy").text(),
       .beyond = beyond,
       .probes = node.at("probes").integer<std::int64_t>(0),
-      .mean = node.at("mean").number(0, kMostNumber),
-      .worst = node.at("worst").number(0, kMostNumber),
+      .mean = node.at("mean").number_from_0(),
+      .worst = node.at("worst").number_from_0(),
       .bias = node.has("bias") ? std::optional(node.at("bias").number(-kMostNumber, kMostNumber))
                                : std::nullopt,
-      .floor =
-          node.has("floor") ? std::optional(node.at("floor").number(0, kMostNumber)) : std::nullopt,
+      .floor = node.has("floor") ? std::optional(node.at("floor").number_from_0()) : std::nullopt,
       .ranks = node.has("ranks") ? node.at("ranks").integer<int>(1) : 0};
 }
 

@@ -127,16 +127,16 @@ std::string first_line(const ProfileHeader& header) {
 Spread spread_from(const JsonNode& node) {
   node.allow({"median", "least", "most"});
   return {
-      .median = node.at("median").number(0, kMostNumber),
-      .least = node.at("least").number(0, kMostNumber),
-      .most = node.at("most").number(0, kMostNumber)};
+      .median = node.at("median").number_from_0(),
+      .least = node.at("least").number_from_0(),
+      .most = node.at("most").number_from_0()};
 }
 
 Amounts amounts_from(const JsonNode& node) {
   node.allow({Amounts::kNames.begin(), Amounts::kNames.end()});
   Amounts amounts;
   for (std::size_t i = 0; i < Amounts::kCount; ++i) {
-    amounts.values[i] = node.at(Amounts::kNames[i]).number(0, kMostNumber);
+    amounts.values[i] = node.at(Amounts::kNames[i]).number_from_0();
   }
   return amounts;
 }
@@ -188,7 +188,7 @@ PartProbe part_from(const JsonNode& node) {
     processor.allow({kPhaseNames.begin(), kPhaseNames.end()});
     auto& its = probe.processor_seconds.emplace();
     for (std::size_t i = 0; i < kPartPhases; ++i) {
-      its[i] = processor.at(kPhaseNames[i]).number(0, kMostNumber);
+      its[i] = processor.at(kPhaseNames[i]).number_from_0();
     }
   }
   return probe;
@@ -238,7 +238,7 @@ KernelProbe kernel_from(const JsonNode& node) {
   return {
       .kernel = node.at("kernel").text(),
       .shape = node.at("shape").integers<std::int64_t>(),
-      .flops = node.at("flops").number(0, kMostNumber),
+      .flops = node.at("flops").number_from_0(),
       .seconds = spread_from(node.at("seconds"))};
 }
 

@@ -219,8 +219,7 @@ Json page_data(
         {"within_error", within_error(run.best_static->ratio(), all.error)}};
   } else {
     json["no_static"] =
-        samples ? "The plans of this model are layouts, so no single strategy is compared."
-        : !run.has_summary ? "The comparison is made when a run ends, and this one has no summary."
+        !run.has_summary ? "The comparison is made when a run ends, and this one has no summary."
         : run.interrupted
             ? "The comparison is made when all steps are done, and this run stopped early."
             : "No single strategy fits all batches, or the plans were given.";

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/sample_planner.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
@@ -122,7 +122,7 @@ EvalResult evaluate(
   const RunConfig config = with_budget(loaded.config, backend);
   const MachineNumbers machine = machine_for(config, model, backend);
   const std::unique_ptr<BatchPlanner> planner =
-      planner_for(planning_task(config, model.model, /*training=*/false, {.machine = machine}));
+      batch_planner(planning_task(config, model.model, /*training=*/false, {.machine = machine}));
   const c10::Device device = device_named(config.parallel.device);
   EvalResult result;
   result.words = model.model.words;

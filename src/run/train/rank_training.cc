@@ -459,7 +459,7 @@ class RankTraining {
       PlanningTask task =
           planning_task(run_.config(), run_.inputs.model.model, /*training=*/true, run_.numbers);
       evaluation_planner_ =
-          run_.hooks.planner ? run_.hooks.planner(std::move(task)) : planner_for(std::move(task));
+          run_.hooks.planner ? run_.hooks.planner(std::move(task)) : batch_planner(std::move(task));
     }
     if (first_) {
       evaluation_planner_->learn(run_.plans.learned());

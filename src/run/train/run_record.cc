@@ -220,7 +220,7 @@ void RunRecord::evaluated(const EvalResult& result) {
   summary_.eval_loss = result.interrupted ? kNone : result.loss;
 }
 
-void RunRecord::compare(DocumentPlanner& known) {
+void RunRecord::compare(BatchPlanner& known) {
   if (!leads_ || summary_.interrupted || summary_.steps == 0) {
     return;
   }

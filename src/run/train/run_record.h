@@ -59,7 +59,7 @@ class RunRecord {
   void evaluated(const DataCounts& data) { summary_.eval_data = data; }
   // At the end of a run, beside the best single strategy, as `known` knows now; a few milliseconds
   // a step, of some of the steps.
-  void compare(DocumentPlanner& known);
+  void compare(BatchPlanner& known);
   // Of the steps so far that were compared, also before the run was resumed; "": there are none.
   [[nodiscard]] std::string compared_strategy() const {
     return compared_.empty() ? "" : compared_.back().strategy;

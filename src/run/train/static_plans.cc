@@ -9,31 +9,32 @@
 
 namespace paradyse {
 
-StaticPlans::StaticPlans(const PlanningTask& task, std::int64_t longest)
+StaticPlans::StaticPlans(const PlanningTask& task, const std::vector<BatchSizes>& largest)
     : strategies_(static_strategies(task)) {
-  std::erase_if(strategies_, [&](NamedStrategy& one) { return !one.plans.plan({longest}); });
+  std::erase_if(strategies_, [&](NamedStrategy& one) {
+    return std::ranges::any_of(
+        largest, [&](const BatchSizes& alone) { return !one.plans.plan(alone); });
+  });
 }
 
 std::optional<Plan> StaticPlans::plan(
-    const std::vector<std::int64_t>& lengths,
-    BatchPlanner::Learned learned,
-    const std::string& before) {
+    const BatchSizes& batch, BatchPlanner::Learned learned, const std::string& before) {
   learned.caps.clear();  // of plans that were not these
   for (NamedStrategy& one : strategies_) {
     one.plans.learn(learned);
   }
   if (chosen_.empty()) {
-    choose(lengths, before);
+    choose(batch, before);
   }
-  return chosen_.empty() ? std::nullopt : strategies_.front().plans.plan(lengths);
+  return chosen_.empty() ? std::nullopt : strategies_.front().plans.plan(batch);
 }
 
-void StaticPlans::choose(const std::vector<std::int64_t>& lengths, const std::string& before) {
+void StaticPlans::choose(const BatchSizes& batch, const std::string& before) {
   auto best = std::ranges::find(strategies_, before, &NamedStrategy::name);
   if (best == strategies_.end()) {
     double least = std::numeric_limits<double>::infinity();
     for (auto one = strategies_.begin(); one != strategies_.end(); ++one) {
-      const std::optional<Plan> plan = one->plans.plan(lengths);
+      const std::optional<Plan> plan = one->plans.plan(batch);
       const double seconds = plan ? plan->predicted.seconds.value_or(least) : least;
       if (seconds < least) {
         least = seconds;
@@ -64,12 +65,6 @@ void expect_comparable(
         "with {} the plans are given, and none that this run makes could be compared; leave "
         "one of the two out, as with --set train.compare=0",
         from.plan.empty() ? "--replay" : "--plan"));
-  }
-  if (model.of_samples()) {
-    refuse(fmt::format(
-        "this {} model has no static plans yet to compare with: only language models have; "
-        "set train.compare = 0",
-        model.name));
   }
   if (backend.name() == "nccl") {
     refuse(

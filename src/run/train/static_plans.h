@@ -17,9 +17,9 @@ namespace paradyse {
 
 class StaticPlans {
  public:
-  // All strategies of the task that have room for a document of `longest` tokens, with as much
-  // recomputation as it takes.  Looking for that room is what takes long here.
-  StaticPlans(const PlanningTask& task, std::int64_t longest);
+  // All strategies of the task that have room for each of `largest`, with as much recomputation as
+  // it takes.  Looking for that room is what takes long here.
+  StaticPlans(const PlanningTask& task, const std::vector<BatchSizes>& largest);
 
   [[nodiscard]] bool empty() const { return strategies_.empty(); }
 
@@ -27,14 +27,12 @@ class StaticPlans {
   // was resumed, or else the one that is predicted to take least for this batch.  Nothing: it has
   // no plan for the batch, and before the choice, none of them has.
   std::optional<Plan> plan(
-      const std::vector<std::int64_t>& lengths,
-      BatchPlanner::Learned learned,
-      const std::string& before = "");
+      const BatchSizes& batch, BatchPlanner::Learned learned, const std::string& before = "");
   // "": none is chosen yet.
   [[nodiscard]] const std::string& strategy() const { return chosen_; }
 
  private:
-  void choose(const std::vector<std::int64_t>& lengths, const std::string& before);
+  void choose(const BatchSizes& batch, const std::string& before);
 
   std::vector<NamedStrategy> strategies_;  // once it is chosen, that one
   std::string chosen_;

@@ -26,7 +26,7 @@ std::optional<ComparedStep> begun(
     return std::nullopt;
   }
   plan = run.static_plans->plan(
-      run.inputs.batch(idx(step)).lengths, run.plans.learned(), run.record.compared_strategy());
+      run.inputs.batch(idx(step)), run.plans.learned(), run.record.compared_strategy());
   if (run.static_plans->strategy().empty()) {
     return std::nullopt;
   }

@@ -48,8 +48,7 @@ StepPlans::Planners planners_of(
     PlanningTask task,
     const std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)>& make) {
   StepPlans::Planners planners;
-  planners.fallback = planner_for(with(task, StepPlans::kFallback));
-  planners.documents = dynamic_cast<DocumentPlanner*>(planners.fallback.get());
+  planners.fallback = batch_planner(with(task, StepPlans::kFallback));
   planners.ranks = task.ranks;
   planners.problems = [model = task.model, precision = task.precision](const Plan& plan) {
     return problems(plan, {.model = model, .precision = precision});

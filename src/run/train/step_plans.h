@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/sample_planner.h"
 #include "src/run/train/plan_queue.h"
 
 namespace paradyse {
@@ -45,7 +44,6 @@ class StepPlans {
   struct Planners {
     std::unique_ptr<BatchPlanner> steps;  // the queue's
     std::unique_ptr<BatchPlanner> fallback;
-    DocumentPlanner* documents = nullptr;  // the fallback, if it is one
     int ranks = 1;
     std::function<std::vector<std::string>(const Plan& plan)> problems;
   };
@@ -82,8 +80,8 @@ class StepPlans {
   void learn(const BatchPlanner::Learned& kept);
   // The next step is one that was taken before; what was learned since is forgotten.
   void go_back(const BatchPlanner::Learned& kept);
-  // The planner of fallbacks, which knows all that was learned, where documents are planned.
-  DocumentPlanner* documents() { return planners_.documents; }
+  // The planner of fallbacks, which knows all that was learned.
+  BatchPlanner& known() { return *planners_.fallback; }
 
   // The planner of the run, with all that was learned; waits until it is at rest.  Plans that were
   // asked for are asked for again.
@@ -110,6 +108,6 @@ class StepPlans {
 // `make`: the planner of the run's steps.
 StepPlans::Planners planners_of(
     PlanningTask task,
-    const std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)>& make = planner_for);
+    const std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)>& make = batch_planner);
 
 }  // namespace paradyse

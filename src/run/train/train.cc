@@ -36,15 +36,17 @@ std::int64_t trace_limit(const RunConfig& config) {
 
 // Nothing, and a note of it, where no strategy has room for all documents.
 std::optional<StaticPlans> static_plans_of(
-    const TrainingInputs& inputs, const DocumentPlanner& known, const RunRecord& record) {
-  StaticPlans plans(known.task(), inputs.longest());
+    const TrainingInputs& inputs, const PlanningTask& task, const RunRecord& record) {
+  StaticPlans plans(task, inputs.largest(/*evaluated=*/false));
   if (!plans.empty()) {
     return plans;
   }
   record.note(fmt::format(
       "train.compare: no step is compared, since no single strategy has room for the longest "
-      "document ({} tokens); give more memory with parallel.memory_per_rank",
-      inputs.longest()));
+      "{} ({} {}); give more memory with parallel.memory_per_rank",
+      task.model.of_samples() ? "sample" : "document",
+      inputs.longest(),
+      task.model.of_samples() ? "rows" : "tokens"));
   return std::nullopt;
 }
 
@@ -114,7 +116,7 @@ TrainSummary train(
       training_plans(config, hooks, inputs, numbers, from, backend.leads());
   std::optional<StaticPlans> static_plans;
   if (config.config.train.compare > 0 && backend.leads()) {
-    static_plans = static_plans_of(inputs, *plans->documents(), record);
+    static_plans = static_plans_of(inputs, plans->known().task(), record);
   }
   // Each process has its ranks' share of the file.
   const std::int64_t sharers = backend.name() == "local" ? 1 : config.config.parallel.ranks;
@@ -137,10 +139,14 @@ TrainSummary train(
   }
   record.begin(
       inputs.data.counts(), model, why_not_repeatable(config.config, numbers, from).empty());
-  if (DocumentPlanner* const known = plans->documents(); known != nullptr && backend.leads()) {
+  if (auto* const known = dynamic_cast<DocumentPlanner*>(&plans->known());
+      known != nullptr && backend.leads()) {
+    const std::string& planner = config.config.parallel.batch_planner;
     record.group_sizes(
         group_sizes(
-            known->documents(), config.config.parallel.batch_planner, inputs.typical_lengths()),
+            known->documents(),
+            batch_planner_row(planner).sizes(known->task().ranks),
+            inputs.typical_lengths()),
         known->task().memory_per_rank);
   }
   try {
@@ -155,9 +161,7 @@ TrainSummary train(
     }
     throw;
   }
-  if (DocumentPlanner* const known = plans->documents()) {
-    record.compare(*known);
-  }
+  record.compare(plans->known());
   return record.finish(trace);
 }
 

@@ -32,9 +32,10 @@ bool TrainingInputs::moved(const RunConfig& config) const {
   return from && has_moved(from->state, config);
 }
 
-std::vector<BatchSizes> TrainingInputs::largest() const {
+std::vector<BatchSizes> TrainingInputs::largest(bool evaluated) const {
+  const Dataset* const more = evaluated && evaluation ? &*evaluation : nullptr;
   if (data.samples() == nullptr) {
-    return {{.lengths = {std::max(longest(), evaluation ? evaluation->longest() : 0)}}};
+    return {{.lengths = {std::max(longest(), more != nullptr ? more->longest() : 0)}}};
   }
   std::set<BatchSizes> sizes;
   const auto add = [&](const Dataset& items_of, std::int64_t item) {
@@ -45,8 +46,8 @@ std::vector<BatchSizes> TrainingInputs::largest() const {
       add(data, item);
     }
   }
-  for (std::int64_t item = 0; evaluation && item < evaluation->size(); ++item) {
-    add(*evaluation, item);
+  for (std::int64_t item = 0; more != nullptr && item < more->size(); ++item) {
+    add(*more, item);
   }
   std::vector<BatchSizes> most;
   std::ranges::copy_if(sizes, std::back_inserter(most), [&](const BatchSizes& one) {

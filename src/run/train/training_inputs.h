@@ -40,9 +40,9 @@ struct TrainingInputs {
   // The items of a step, and the most tokens that one of any has.
   [[nodiscard]] BatchSizes batch(std::size_t step) const { return data.sizes(steps[step]); }
   [[nodiscard]] std::int64_t longest() const;
-  // Each by itself: the longest document; or samples, also of the evaluation, of which no other has
-  // as much of every dim.
-  [[nodiscard]] std::vector<BatchSizes> largest() const;
+  // Each by itself: the longest document; or samples of which no other has as much of every dim.
+  // `evaluated`: also of the evaluation.
+  [[nodiscard]] std::vector<BatchSizes> largest(bool evaluated = true) const;
   // Powers of four from the shortest to the longest item of the data, and that one.
   [[nodiscard]] std::vector<std::int64_t> typical_lengths() const;
   [[nodiscard]] BatchItems items(

@@ -151,7 +151,7 @@ std::unique_ptr<StepPlans> training_plans(
   auto plans = std::make_unique<StepPlans>(
       planners_of(
           planning_task(config, model, /*training=*/true, numbers),
-          hooks.planner ? hooks.planner : planner_for),
+          hooks.planner ? hooks.planner : batch_planner),
       StepPlans::Options{
           .steps = inputs.steps.size(),
           .batch = [&inputs](std::size_t step) { return inputs.batch(step); },

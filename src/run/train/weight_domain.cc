@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/index.h"
-#include "paradyse/plan/sample_planner.h"
 #include "src/run/execute/gather.h"
 
 namespace paradyse {
@@ -50,7 +50,7 @@ std::optional<double> predicted(PlanningTask task, int domain, const TrainingInp
   if (task.by_work) {  // both by the model that knows both
     task.seconds = task.by_work;
   }
-  const std::unique_ptr<BatchPlanner> planner = planner_for(std::move(task));
+  const std::unique_ptr<BatchPlanner> planner = batch_planner(std::move(task));
   for (const BatchSizes& alone : inputs.largest()) {
     if (!planner->plan(alone).plan) {
       return std::nullopt;

@@ -1,5 +1,5 @@
-// Batches by one strategy for all documents: what a user runs who does not choose by length, and
-// what planners that choose are judged by.
+// Batches by one strategy for all documents, or groups of one size for all samples: what a user
+// runs who does not choose by length, and what planners that choose are judged by.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,8 @@
 
 namespace paradyse {
 
+class DocumentPlanner;
+
 class StaticStrategy {
  public:
   struct How {
@@ -26,13 +28,18 @@ class StaticStrategy {
   // All layers run `attention`, MLPs its verb.  Throws std::invalid_argument where it suits the
   // model or the ranks not.
   StaticStrategy(const PlanningTask& task, const std::string& attention, How how);
+  // Of samples: by a batch planner with groups of one size, which recomputes what it must.
+  StaticStrategy(const PlanningTask& task, const std::string& batch_planner);
   StaticStrategy(StaticStrategy&&) noexcept;
   StaticStrategy& operator=(StaticStrategy&&) noexcept;
   ~StaticStrategy();
 
-  // Predicted.  Nothing where a document does not fit.
-  std::optional<Plan> plan(const std::vector<std::int64_t>& lengths);
-  // Tokens of the longest document that fits; nothing without a budget.
+  // Predicted.  Nothing where a document, or sample, does not fit.
+  std::optional<Plan> plan(const BatchSizes& batch);
+  std::optional<Plan> plan(const std::vector<std::int64_t>& lengths) {
+    return plan(BatchSizes{.lengths = lengths});
+  }
+  // Of documents: tokens of the longest document that fits; nothing without a budget.
   std::optional<std::int64_t> longest();
   // Finds, now and not with the first plan, what a micro-batch has room for.
   void find_rooms();
@@ -41,7 +48,8 @@ class StaticStrategy {
 
  private:
   struct Level {
-    std::unique_ptr<DocumentPlanner> planner;  // of documents that are not packed here
+    std::unique_ptr<BatchPlanner> planner;  // of what is not packed here
+    DocumentPlanner* documents = nullptr;   // that, of documents
     // Tokens of a micro-batch, once looked for: gathering weights for each, and leaving them whole.
     std::map<bool, std::int64_t> room = {};
   };
@@ -52,7 +60,8 @@ class StaticStrategy {
   std::vector<Level> levels_;  // from the least on
 };
 
-// Of each strategy that the task has and that suits it, with as much recomputation as it takes.
+// Of each strategy that the task has and that suits it, with as much recomputation as it takes; of
+// samples, of each size of groups.
 struct NamedStrategy {
   std::string name;
   StaticStrategy plans;
@@ -72,6 +81,6 @@ struct StaticComparison {
 };
 // For the batches of these plans, by what `known` knows by now; what the plans say of themselves,
 // by what was known then, does not count.  Nothing: no strategy fits all batches, or there is none.
-std::optional<StaticComparison> compared_to_static(DocumentPlanner& known, std::span<Plan> plans);
+std::optional<StaticComparison> compared_to_static(BatchPlanner& known, std::span<Plan> plans);
 
 }  // namespace paradyse

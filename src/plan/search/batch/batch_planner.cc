@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -30,7 +31,18 @@ int first_to_go_on(const PlanGroup& group, const std::vector<std::vector<double>
 
 }  // namespace
 
+BatchPlanner::BatchPlanner(PlanningTask task)
+    : BatchPlanner(std::make_unique<Planning>(std::move(task))) {}
+BatchPlanner::BatchPlanner(std::unique_ptr<Planning> planning) : planning_(std::move(planning)) {}
+BatchPlanner::~BatchPlanner() = default;
+
 const PlanningTask& BatchPlanner::task() const { return planning().task(); }
+
+void BatchPlanner::expect(Plan& plan) { planning().prediction().expect(plan); }
+
+bool BatchPlanner::predicted_to_fit(Plan& plan, Caps caps) {
+  return paradyse::predicted_to_fit(planning(), plan, caps);
+}
 
 BatchPlanner::Answer BatchPlanner::plan(const BatchSizes& batch) {
   if (planning().forget_what_is_out_of_date()) {
@@ -46,7 +58,7 @@ BatchPlanner::Answer BatchPlanner::plan(const BatchSizes& batch) {
     answer = make(batch, Caps::passed);  // other documents of such lengths may still need more
   }
   if (answer.plan) {
-    planning().prediction().expect(*answer.plan);
+    expect(*answer.plan);
   }
   if (answer.plan && plans_.size() < kPlansKept) {
     plans_.emplace(batch, *answer.plan);
@@ -75,7 +87,7 @@ std::optional<Plan> BatchPlanner::leaner(const Plan& plan) {
   plans_.clear();
   Answer answer = make(sizes_of(plan), Caps::held);
   if (answer.plan) {
-    planning().prediction().expect(*answer.plan);
+    expect(*answer.plan);
   }
   return std::move(answer.plan);
 }
@@ -120,7 +132,9 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const PartSec
     // many groups there are.  Seconds are predicted without the factors of now: those that the plan
     // was made with are no help.
     std::map<Correction::Key, Correction::Observed> parts;
-    for (const PlanGroup& group : micro.groups) {
+    const std::vector<std::vector<double>> predicted = prediction.uncorrected_parts(plan, micro);
+    for (std::size_t g = 0; g < micro.groups.size(); ++g) {
+      const PlanGroup& group = micro.groups[g];
       if (group.predicted.seconds.value_or(0) < kSetsTheTime * slowest) {
         continue;
       }
@@ -129,8 +143,6 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const PartSec
         longest = std::max(longest, plan.lengths[idx(d)]);
       }
       const std::vector<CostedPart> costed = costed_parts(plan.programs.at(group.program));
-      const std::vector<double> predicted = prediction.uncorrected_parts(plan, group);
-      const double times = prediction.uncorrected_times(plan, micro, group);
       // where weights are whole the others waited for the last of them to come
       const std::vector<int> ranks =
           whole_weights(plan) ? std::vector<int>{first_to_go_on(group, seconds[m])} : group.ranks;
@@ -141,7 +153,7 @@ std::optional<std::string> BatchPlanner::observe(const Plan& plan, const PartSec
             .log2_length = log2_bucket(longest)};
         Correction::Observed& its = parts.try_emplace(key, Correction::Observed{key}).first->second;
         for (const int rank : ranks) {
-          its.predicted += times * predicted[p];
+          its.predicted += predicted[g][p];
           its.measured += seconds[m].at(idx(rank)).at(p);
         }
       }

@@ -384,26 +384,28 @@ BatchPlanner::Answer plan_by_borders(
   return Borders(documents, Borders::Tries::every_border).make(lengths, caps);
 }
 
+std::vector<int> one_or_all(int ranks) {
+  return ranks == 1 ? std::vector{1} : std::vector{1, ranks};
+}
+
 BatchPlannerRow borders() {
   return {
       .name = "borders",
       .summary = "short documents on one rank each, long ones split over all ranks",
-      .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
+      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
         return std::make_unique<Planner<Borders::Tries::every_border>>(std::move(task));
       },
-      .sizes = one_or_all,
-      .samples = true};
+      .sizes = one_or_all};
 }
 
 BatchPlannerRow whole_or_split() {
   return {
       .name = "whole-or-split",
       .summary = "all documents on one rank each, or all split over all ranks",
-      .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
+      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
         return std::make_unique<Planner<Borders::Tries::none>>(std::move(task));
       },
-      .sizes = one_or_all,
-      .samples = true};
+      .sizes = one_or_all};
 }
 
 }  // namespace paradyse

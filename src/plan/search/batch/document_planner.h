@@ -1,7 +1,8 @@
-// The planners of batches of documents: each has a row in batch_planners().
+// The planners of batches of documents.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace paradyse {
 class DocumentPlanner : public BatchPlanner {
  public:
   // Throws like DocumentPlans.
-  explicit DocumentPlanner(PlanningTask task) : documents_(std::move(task)) {}
+  explicit DocumentPlanner(PlanningTask task)
+      : DocumentPlanner(std::make_unique<DocumentPlans>(std::move(task))) {}
 
   DocumentPlans& documents() { return documents_; }
 
@@ -22,13 +24,17 @@ class DocumentPlanner : public BatchPlanner {
   virtual Answer make(const std::vector<std::int64_t>& lengths, Caps caps) = 0;
 
  private:
+  explicit DocumentPlanner(std::unique_ptr<DocumentPlans> documents)
+      : BatchPlanner(std::move(documents)), documents_(static_cast<DocumentPlans&>(planning())) {}
+
   Answer make(const BatchSizes& batch, Caps caps) final {
     return documents_.faster_of_both([&] { return make(batch.lengths, caps); });
   }
-  [[nodiscard]] const Planning& planning() const final { return documents_; }
-  Planning& planning() final { return documents_; }
 
-  DocumentPlans documents_;
+  DocumentPlans& documents_;
 };
+
+// batch_planner() of documents.  Throws std::logic_error where that is no DocumentPlanner.
+std::unique_ptr<DocumentPlanner> document_planner(PlanningTask task);
 
 }  // namespace paradyse

@@ -12,6 +12,7 @@
 // for comparison, without the borders' plan.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -278,14 +279,11 @@ class Groups {
         of_size == 0 ? "groups of any size" : "groups of " + std::to_string(of_size) + " ranks");
     plan.messages = documents_.messages();
     for (const Grouping::MicroBatch& micro_batch : grouping.micro_batches) {
-      std::vector<std::string> programs;
-      programs.reserve(micro_batch.size());
-      int ranks = 0;
       const bool alone =  // no other has to agree
           documents_.weights_whole() ||
           (micro_batch.size() == 1 &&
            task.types[idx(micro_batch.front().type)].ranks == task.ranks);
-      for (const Grouping::Group& group : micro_batch) {
+      const auto of_group = [&](const Grouping::Group& group) -> std::optional<std::string> {
         std::vector<std::int64_t> lengths;
         lengths.reserve(group.documents.size());
         for (const std::int64_t d : documents_of(group.documents)) {
@@ -296,21 +294,16 @@ class Groups {
         const int size = task.types[idx(group.type)].ranks;
         const std::optional<DocumentPlans::Fitting> fitting = documents_.program_for(
             tokens, size, {lengths}, caps_, {.tried = tried, .whole = alone});
-        if (!fitting) {
-          return std::nullopt;
-        }
-        programs.push_back(use(plan, fitting->program));
-        ranks += size;
-      }
+        return fitting ? std::optional(use(plan, fitting->program)) : std::nullopt;
+      };
       // Ranks without documents gather weights as the others do.
-      std::string idle;
-      if (ranks < task.ranks) {
+      const auto idle = [&]() -> std::optional<std::string> {
         if (documents_.whole().empty()) {
           return std::nullopt;
         }
-        idle = use(plan, {{.layers = plan.layers, .choice = documents_.whole().front()}});
-      }
-      std::optional<PlanMicroBatch> micro = side_by_side(task, micro_batch, programs, idle);
+        return use(plan, {{.layers = plan.layers, .choice = documents_.whole().front()}});
+      };
+      std::optional<PlanMicroBatch> micro = side_by_side(task, micro_batch, of_group, idle);
       if (!micro) {
         return std::nullopt;
       }
@@ -408,14 +401,28 @@ BatchPlannerRow one_size(const char* name, const char* summary) {
   return {
       .name = name,
       .summary = summary,
-      .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
+      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
         return std::make_unique<OneSize<ranks>>(std::move(task));
       },
-      .sizes = [](int all) { return std::vector{std::min(ranks, all)}; },
-      .samples = true};
+      .sizes = [](int all) { return std::vector{std::min(ranks, all)}; }};
 }
 
 }  // namespace
+
+std::vector<int> sizes_over_nodes(int ranks, int node) {
+  constexpr int kFew = 8;
+  std::vector<int> sizes;
+  for (int size = 1; size <= ranks; ++size) {
+    const bool power = std::has_single_bit(static_cast<unsigned>(size));
+    const bool fits = ranks % size == 0 && (node % size == 0 || size % node == 0);
+    if (ranks <= kFew || power || fits) {
+      sizes.push_back(size);
+    }
+  }
+  return sizes;
+}
+
+std::vector<int> any_size(int ranks) { return sizes_over_nodes(ranks, ranks); }
 
 std::array<BatchPlannerRow, 5> groups_of_one_size() {
   return {
@@ -434,8 +441,8 @@ BatchPlannerRow groups_by(std::string name, const GroupingPlannerRow& planner) {
   return {
       .name = std::move(name),
       .summary = std::string("for comparison, ") + planner.summary,
-      .make = [planner = std::string(planner.name)](
-                  PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
+      .make = [planner =
+                   std::string(planner.name)](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
         return std::make_unique<GroupsBy>(std::move(task), planner);
       },
       .sizes = any_size};
@@ -446,11 +453,10 @@ BatchPlannerRow flexsp() {
       .name = "groups",
       .old_name = "flexsp",
       .summary = "groups of any size at the same time, or the plan of borders if that is faster",
-      .make = [](PlanningTask task) -> std::unique_ptr<DocumentPlanner> {
+      .make = [](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
         return std::make_unique<FlexspPlanner>(std::move(task));
       },
-      .sizes = any_size,
-      .samples = true};
+      .sizes = any_size};
 }
 
 }  // namespace paradyse

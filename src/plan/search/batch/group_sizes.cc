@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "paradyse/plan/batch_planner.h"
-
 namespace paradyse {
 namespace {
 
@@ -35,11 +33,11 @@ GroupSize::Document document_of(
 
 std::vector<GroupSize> group_sizes(
     DocumentPlans& documents,
-    const std::string& batch_planner,
+    const std::vector<int>& tried,
     const std::vector<std::int64_t>& lengths) {
   const PlanningTask& task = documents.task();
   std::vector<GroupSize> sizes;
-  for (const int ranks : batch_planner_row(batch_planner).sizes(task.ranks)) {
+  for (const int ranks : tried) {
     const std::vector<LayerChoice>& layers =
         ranks == 1 && task.ranks > 1 ? documents.whole() : documents.costs().of(ranks).uniform();
     if (layers.empty()) {

@@ -33,11 +33,11 @@ struct GroupSize {
   friend bool operator==(const GroupSize&, const GroupSize&) = default;
 };
 
-// Sizes that a batch planner chooses among.  A size on which nothing can run is left out.  Reads
-// estimates alone: later plans are not changed by it.
+// `tried`: sizes that a batch planner chooses among.  One on which nothing can run is left out.
+// Reads estimates alone: later plans are not changed by it.
 std::vector<GroupSize> group_sizes(
     DocumentPlans& documents,
-    const std::string& batch_planner,
+    const std::vector<int>& tried,
     const std::vector<std::int64_t>& lengths);
 
 // As run folders have it, in group_sizes.json; reading throws std::invalid_argument naming the

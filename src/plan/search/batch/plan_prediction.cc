@@ -274,25 +274,31 @@ double PlanPrediction::seconds_by_work(const std::vector<SentOnce>& sent) const 
   return whole_seconds_->seconds(question).total();
 }
 
-double PlanPrediction::uncorrected_times(
-    const Plan& plan, const PlanMicroBatch& micro, const PlanGroup& group) {
+std::vector<std::vector<double>> PlanPrediction::uncorrected_parts(
+    const Plan& plan, const PlanMicroBatch& micro) {
+  std::vector<std::vector<double>> parts;
   std::vector<GroupSeconds> groups;
+  parts.reserve(micro.groups.size());
   groups.reserve(micro.groups.size());
   double slowest = 0;
-  double own = 0;
-  for (const PlanGroup& one : micro.groups) {
-    const std::vector<double> parts = uncorrected_parts(plan, one);
+  for (const PlanGroup& group : micro.groups) {
+    const std::vector<double>& its = parts.emplace_back(parts_alone(plan, group));
     groups.push_back(
-        {.ranks = static_cast<int>(one.ranks.size()),
-         .seconds = std::accumulate(parts.begin(), parts.end(), 0.0)});
+        {.ranks = static_cast<int>(group.ranks.size()),
+         .seconds = std::accumulate(its.begin(), its.end(), 0.0)});
     slowest = std::max(slowest, groups.back().seconds);
-    own = &one == &group ? groups.back().seconds : own;
   }
-  const double beside = whole_weights(plan) ? slowest : own;
-  return beside > 0 ? wall_seconds(groups) / beside : 1;
+  const double wall = wall_seconds(groups);
+  for (std::size_t g = 0; g < parts.size(); ++g) {
+    const double own = whole_weights(plan) ? slowest : groups[g].seconds;
+    for (double& part : parts[g]) {
+      part *= own > 0 ? wall / own : 1;
+    }
+  }
+  return parts;
 }
 
-std::vector<double> PlanPrediction::uncorrected_parts(const Plan& plan, const PlanGroup& group) {
+std::vector<double> PlanPrediction::parts_alone(const Plan& plan, const PlanGroup& group) {
   const GroupTask task = group_task(plan, group, task_.training);
   const Slowness slowness = slowness_of(group);
   return seconds_from(task.weight_domain).by_work()

@@ -43,12 +43,11 @@ class PlanPrediction {
   // About what a predicted plan that leaves weights whole would take, if it exchanged them with
   // each micro-batch: all ranks then meet in each.
   [[nodiscard]] double seconds_each_time(const Plan& plan) const;
-  // By the time model alone, what measurements are held against: [costed_parts() of its program]
-  // seconds of a group of a plan; and how many times as long they take beside the other groups of
-  // its micro-batch, since these share its cores and, where weights are gathered, are waited for.
-  [[nodiscard]] std::vector<double> uncorrected_parts(const Plan& plan, const PlanGroup& group);
-  [[nodiscard]] double uncorrected_times(
-      const Plan& plan, const PlanMicroBatch& micro, const PlanGroup& group);
+  // By the time model alone, what measurements are held against: [group][costed_parts() of its
+  // program] seconds in a micro-batch, as long as its ranks are at it beside the other groups,
+  // which share its cores and, where weights are gathered, wait for one another.
+  [[nodiscard]] std::vector<std::vector<double>> uncorrected_parts(
+      const Plan& plan, const PlanMicroBatch& micro);
 
   // [world rank] Seconds that it computes for a plan by the closed form, alone on a core.
   [[nodiscard]] std::vector<double> work_of_ranks(const Plan& plan);
@@ -88,7 +87,9 @@ class PlanPrediction {
       const Slowness& slowness,
       const Correction& correction,
       bool hoped);
-  // [costed_parts()] Where seconds do not go by the work.
+  // [costed_parts()] Of a group with its cores to itself.
+  std::vector<double> parts_alone(const Plan& plan, const PlanGroup& group);
+  // The same where seconds do not go by the work.
   std::vector<double> measured_parts(const GroupTask& group, const Slowness& slowness);
   FoldedGroup fold(
       const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness);

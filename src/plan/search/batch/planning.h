@@ -15,13 +15,6 @@
 
 namespace paradyse {
 
-// The bytes that plans for such documents are held to, after plans that were within their count
-// ran out of memory (BatchPlanner::leaner).
-enum class Caps {
-  held,   // they count
-  passed  // they do not: nothing fits below them
-};
-
 class Planning {
  public:
   explicit Planning(PlanningTask task);
@@ -68,7 +61,7 @@ class Planning {
 
  protected:
   // Whatever was made with a budget or with factors.
-  virtual void forget() = 0;
+  virtual void forget() {}
   // Whether plans may leave weights whole: there is a limit of memory, within which that is
   // counted.
   [[nodiscard]] virtual bool may_leave_weights_whole() const;

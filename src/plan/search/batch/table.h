@@ -1,4 +1,5 @@
-// The planners of batches there are, each in its file; a new one is a row of table.cc.
+// The planners of batches of documents there are, each in its file; all that there are, of samples
+// too, are rows of src/plan/search/planners/table.cc.
 #pragma once
 
 #include <array>

@@ -1,10 +1,13 @@
 #include "src/plan/search/grouping/space.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "src/plan/plan/programs.h"
 
@@ -13,8 +16,8 @@ namespace paradyse {
 std::optional<PlanMicroBatch> side_by_side(
     const GroupingTask& task,
     const Grouping::MicroBatch& micro_batch,
-    std::span<const std::string> programs,
-    const std::string& idle) {
+    const ProgramOfGroup& of_group,
+    const std::function<std::optional<std::string>()>& idle) {
   const std::optional<std::vector<int>> first = first_ranks(task, micro_batch);
   if (!first) {
     return std::nullopt;
@@ -22,20 +25,32 @@ std::optional<PlanMicroBatch> side_by_side(
   PlanMicroBatch planned;
   std::vector<bool> busy(idx(task.ranks));
   for (std::size_t g = 0; g < micro_batch.size(); ++g) {
+    std::optional<std::string> program = of_group(micro_batch[g]);
+    if (!program) {
+      return std::nullopt;
+    }
     PlanGroup& one = planned.groups.emplace_back();
     const int size = task.types[idx(micro_batch[g].type)].ranks;
     one.ranks.resize(idx(size));
     std::iota(one.ranks.begin(), one.ranks.end(), (*first)[g]);
     std::fill_n(busy.begin() + (*first)[g], size, true);
     one.documents.assign(micro_batch[g].documents.begin(), micro_batch[g].documents.end());
-    one.program = programs[g];
+    one.program = *std::move(program);
     one.predicted.seconds = group_seconds(task, micro_batch[g]);
   }
+  std::optional<std::string> of_idle;
   for (int rank = 0; rank < task.ranks; ++rank) {
-    if (!busy[idx(rank)]) {
-      planned.groups.push_back(
-          {.ranks = {rank}, .documents = {}, .program = idle, .predicted = {}});
+    if (busy[idx(rank)]) {
+      continue;
     }
+    if (!of_idle) {
+      of_idle = idle();
+    }
+    if (!of_idle) {
+      return std::nullopt;
+    }
+    planned.groups.push_back(
+        {.ranks = {rank}, .documents = {}, .program = *of_idle, .predicted = {}});
   }
   std::ranges::sort(planned.groups, {}, [](const PlanGroup& group) { return group.ranks.front(); });
   planned.predicted.seconds = task.micro_batch(slowest_group(task, micro_batch));
@@ -61,15 +76,13 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
   plan.planner_space = space.name;
   double total = space.batch_seconds;
   for (const Grouping::MicroBatch& micro_batch : grouping.micro_batches) {
-    std::vector<std::string> programs;
-    programs.reserve(micro_batch.size());
-    int ranks = 0;
-    for (const Grouping::Group& group : micro_batch) {
-      programs.push_back(use(plan, space.programs[idx(group.type)]));
-      ranks += task.types[idx(group.type)].ranks;
-    }
-    const std::string idle = ranks < task.ranks ? use(plan, space.idle) : "";
-    std::optional<PlanMicroBatch> planned = side_by_side(task, micro_batch, programs, idle);
+    std::optional<PlanMicroBatch> planned = side_by_side(
+        task,
+        micro_batch,
+        [&](const Grouping::Group& group) {
+          return std::optional(use(plan, space.programs[idx(group.type)]));
+        },
+        [&] { return std::optional(use(plan, space.idle)); });
     if (!planned) {
       throw std::logic_error("a planner's groups do not fit side by side");
     }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -34,14 +34,15 @@ struct GroupSpace {
 // grouping that problems() refuses.
 Plan plan_of(const GroupSpace& space, const Grouping& grouping);
 
-// A micro-batch of a plan: each group on its ranks with the program named for it; ranks that none
-// has are idle, each by itself, with the program `idle`.  Groups in the order of their ranks.
-// Nothing: they find no room side by side.
+// A micro-batch of a plan: each group on its ranks with the program that `of_group` names; ranks
+// that none has are idle, each by itself, with the one that `idle` names.  Groups in the order of
+// their ranks.  Nothing: they find no room side by side, or one of them has no program.
+using ProgramOfGroup = std::function<std::optional<std::string>(const Grouping::Group& group)>;
 std::optional<PlanMicroBatch> side_by_side(
     const GroupingTask& task,
     const Grouping::MicroBatch& micro_batch,
-    std::span<const std::string> programs,
-    const std::string& idle);
+    const ProgramOfGroup& of_group,
+    const std::function<std::optional<std::string>()>& idle);
 
 // All layers alike.
 LayerRuns uniform_program(

@@ -38,7 +38,7 @@ std::vector<LayerCost> read_layer_costs(const std::string& path) {
       one.allow({"name", "seconds", "saved_bytes", "transient_bytes"});
       LayerCost way{
           .name = one.at("name").text(),
-          .seconds = one.at("seconds").number(0, kMostNumber),
+          .seconds = one.at("seconds").number_from_0(),
           .saved_bytes = bytes_in(one.at("saved_bytes")),
           .transient_bytes = bytes_in(one.at("transient_bytes"))};
       if (way.name.empty()) {

@@ -126,27 +126,19 @@ class UnitGroups {
 
   // A micro-batch; false: there is no program for its idle ranks, or the groups do not lie so.
   bool add(const Grouping::MicroBatch& groups, Plan& plan) {
-    std::vector<std::string> programs;
-    int busy = 0;
-    for (const Grouping::Group& group : groups) {
-      const Unit& unit = units_[idx(group.documents.front())];
-      const int ranks = grouping_.types[idx(group.type)].ranks;
-      const auto found = fitting(unit, std::ssize(unit.samples), ranks);
-      if (!found) {
-        return false;
-      }
-      programs.push_back(name_in(plan, found->program));
-      busy += ranks;
-    }
-    std::string idle;
-    if (busy < grouping_.ranks) {  // its ranks gather weights as the others do
-      const auto smallest = fitting(units_.front(), 1, 1);
-      if (!smallest) {
-        return false;
-      }
-      idle = name_in(plan, smallest->program);
-    }
-    std::optional<PlanMicroBatch> micro = side_by_side(grouping_, groups, programs, idle);
+    const auto named = [&](const std::optional<SamplePlans::Fitting>& found) {
+      return found ? std::optional(name_in(plan, found->program)) : std::nullopt;
+    };
+    std::optional<PlanMicroBatch> micro = side_by_side(
+        grouping_,
+        groups,
+        [&](const Grouping::Group& group) {
+          const Unit& unit = units_[idx(group.documents.front())];
+          const int ranks = grouping_.types[idx(group.type)].ranks;
+          return named(fitting(unit, std::ssize(unit.samples), ranks));
+        },
+        // idle ranks gather weights as the others do
+        [&] { return named(fitting(units_.front(), 1, 1)); });
     if (!micro) {
       return false;
     }

@@ -1,14 +1,13 @@
-#include "paradyse/plan/sample_planner.h"
+#include "src/plan/search/layouts/sample_planner.h"
 
 #include <algorithm>
 #include <chrono>
-#include <stdexcept>
+#include <memory>
 #include <utility>
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/layout/dims_text.h"
-#include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/layouts/sample_plans.h"
 
@@ -135,19 +134,17 @@ BatchPlanner::Answer in_turn(
 
 }  // namespace
 
-SamplePlanner::SamplePlanner(PlanningTask task)
-    : samples_(std::make_unique<SamplePlans>(std::move(task))) {}
-SamplePlanner::~SamplePlanner() = default;
-
-const Planning& SamplePlanner::planning() const { return *samples_; }
-Planning& SamplePlanner::planning() { return *samples_; }
+SamplePlanner::SamplePlanner(PlanningTask task, std::vector<int> ranks)
+    : BatchPlanner(std::make_unique<SamplePlans>(std::move(task))),
+      samples_(static_cast<SamplePlans&>(planning())),
+      ranks_(std::move(ranks)) {}
 
 BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
   if (batch.lengths.empty()) {
     return {.plan = std::nullopt, .why_not = "there are no samples"};
   }
   const auto begin = std::chrono::steady_clock::now();
-  const PlanningTask& task = samples_->task();
+  const PlanningTask& task = samples_.task();
   std::vector<SamplesOfASize> sizes;  // as they come
   for (std::size_t i = 0; i < batch.lengths.size(); ++i) {
     const DimSizes& dims = batch.dims.empty() ? task.dims : batch.dims[i];
@@ -157,19 +154,13 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
     }
     found->samples.push_back(static_cast<std::int64_t>(i));
   }
-  const std::vector<int> ranks = batch_planner_row(task.batch_planner).sizes(task.ranks);
-  if (ranks.empty()) {
-    throw std::invalid_argument(
-        "batch planner '" + task.batch_planner + "' names no size of groups on " +
-        std::to_string(task.ranks) + " ranks");
-  }
-  Answer answer = samples_->faster_of_both([&] {
+  Answer answer = samples_.faster_of_both([&] {
     Answer best;
-    if (ranks.back() == task.ranks) {
-      best = in_turn(*samples_, batch, sizes, caps);
+    if (ranks_.back() == task.ranks) {
+      best = in_turn(samples_, batch, sizes, caps);
     }
-    if (ranks.front() < task.ranks) {
-      std::optional<Plan> plan = samples_in_groups(*samples_, batch, sizes, ranks, caps);
+    if (ranks_.front() < task.ranks) {
+      std::optional<Plan> plan = samples_in_groups(samples_, batch, sizes, ranks_, caps);
       if (plan && (!best.plan || seconds_of(*plan) < seconds_of(*best.plan))) {
         best = {.plan = std::move(plan), .why_not = {}};
       }
@@ -177,7 +168,7 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
     return best;
   });
   if (!answer.plan && answer.why_not.empty()) {
-    answer.why_not = "no plan fits in groups of " + std::to_string(ranks.back()) +
+    answer.why_not = "no plan fits in groups of " + std::to_string(ranks_.back()) +
                      " ranks: give more memory, or another parallel.batch_planner";
   }
   if (answer.plan) {
@@ -185,19 +176,6 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   return answer;
-}
-
-std::unique_ptr<BatchPlanner> planner_for(PlanningTask task) {
-  if (task.model.of_samples()) {
-    if (const BatchPlannerRow& row = batch_planner_row(task.batch_planner); !row.samples) {
-      throw std::invalid_argument(
-          "parallel.batch_planner '" + row.name +
-          "' plans documents alone; multi-axis models are planned for by groups, borders and "
-          "groups-of-N");
-    }
-    return std::make_unique<SamplePlanner>(std::move(task));
-  }
-  return batch_planner(std::move(task));
 }
 
 }  // namespace paradyse

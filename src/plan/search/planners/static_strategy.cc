@@ -8,6 +8,7 @@
 #include "paradyse/plan/index.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/batch/micro_batches.h"
+#include "src/plan/search/batch/table.h"
 
 namespace paradyse {
 namespace {
@@ -39,14 +40,22 @@ StaticStrategy::StaticStrategy(const PlanningTask& task, const std::string& atte
   its.offload = task.offload && !packs_;  // packed layers are all alike, and none waits on the host
   for (const Recompute level : kRecomputeLevels) {
     if (level == Recompute::none || how.recomputes) {
-      levels_.push_back(
-          {.planner = batch_planner(task_of(its, strategy("attention", attention), level))});
+      auto planner = document_planner(task_of(its, strategy("attention", attention), level));
+      DocumentPlanner* const documents = planner.get();
+      levels_.push_back({.planner = std::move(planner), .documents = documents});
     }
   }
 }
 
+StaticStrategy::StaticStrategy(const PlanningTask& task, const std::string& batch_planner)
+    : packs_(false) {
+  PlanningTask its = task;
+  its.batch_planner = batch_planner;
+  levels_.push_back({.planner = paradyse::batch_planner(std::move(its))});
+}
+
 std::int64_t StaticStrategy::room(Level& level) {
-  DocumentPlans& documents = level.planner->documents();
+  DocumentPlans& documents = level.documents->documents();
   const auto [found, fresh] = level.room.try_emplace(documents.weights_whole());
   if (fresh) {
     found->second = documents.longest().value_or(kEndless);
@@ -57,7 +66,7 @@ std::int64_t StaticStrategy::room(Level& level) {
 void StaticStrategy::find_rooms() {
   for (Level& level : levels_) {
     if (packs_) {
-      level.planner->documents().faster_of_both([&] {
+      level.documents->documents().faster_of_both([&] {
         room(level);
         return BatchPlanner::Answer{};
       });
@@ -83,15 +92,16 @@ std::optional<std::int64_t> StaticStrategy::longest() {
   return most;
 }
 
-std::optional<Plan> StaticStrategy::plan(const std::vector<std::int64_t>& lengths) {
+std::optional<Plan> StaticStrategy::plan(const BatchSizes& batch) {
   for (Level& level : levels_) {
     std::optional<Plan> found =
-        packs_ ? level.planner->documents()
+        packs_ ? level.documents->documents()
                      .faster_of_both([&] {
-                       return BatchPlanner::Answer{.plan = packed(level, lengths), .why_not = {}};
+                       return BatchPlanner::Answer{
+                           .plan = packed(level, batch.lengths), .why_not = {}};
                      })
                      .plan
-               : level.planner->plan(lengths).plan;
+               : level.planner->plan(batch).plan;
     if (found) {
       return found;
     }
@@ -103,7 +113,7 @@ std::optional<Plan> StaticStrategy::plan(const std::vector<std::int64_t>& length
 // tokens a rank.  Where that is too much they are packed less full.
 std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::int64_t>& lengths) {
   const PlanningTask& task = level.planner->task();
-  DocumentPlans& documents = level.planner->documents();
+  DocumentPlans& documents = level.documents->documents();
   const std::int64_t most = room(level);
   if (longest_of(lengths) > most) {
     return std::nullopt;
@@ -141,6 +151,17 @@ std::optional<Plan> StaticStrategy::packed(Level& level, const std::vector<std::
 
 std::vector<NamedStrategy> static_strategies(const PlanningTask& task) {
   std::vector<NamedStrategy> all;
+  if (task.model.of_samples()) {
+    int before = 0;
+    for (const BatchPlannerRow& row : groups_of_one_size()) {
+      const int ranks = row.sizes(task.ranks).front();
+      if (ranks != before) {
+        all.push_back({.name = row.name, .plans = {task, row.name}});
+      }
+      before = ranks;
+    }
+    return all;
+  }
   for (const Strategy& one : strategies("attention")) {
     if (std::ranges::find(task.without, one.name) != task.without.end()) {
       continue;
@@ -154,10 +175,10 @@ std::vector<NamedStrategy> static_strategies(const PlanningTask& task) {
   return all;
 }
 
-std::optional<StaticComparison> compared_to_static(DocumentPlanner& known, std::span<Plan> plans) {
+std::optional<StaticComparison> compared_to_static(BatchPlanner& known, std::span<Plan> plans) {
   StaticComparison found{.batches = static_cast<std::int64_t>(plans.size())};
   for (Plan& plan : plans) {
-    known.documents().prediction().expect(plan);
+    known.expect(plan);
     found.ours += plan.predicted.seconds.value_or(0);
   }
   BatchPlanner::Learned learned = known.learned();
@@ -166,7 +187,7 @@ std::optional<StaticComparison> compared_to_static(DocumentPlanner& known, std::
     one.plans.learn(learned);
     double seconds = 0;
     for (const Plan& plan : plans) {
-      const std::optional<Plan> its = one.plans.plan(plan.lengths);
+      const std::optional<Plan> its = one.plans.plan(sizes_of(plan));
       seconds += its ? its->predicted.seconds.value_or(kNever) : kNever;
       if (!found.strategy.empty() && seconds >= found.seconds) {
         break;

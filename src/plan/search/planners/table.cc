@@ -1,8 +1,9 @@
+// The batch planners there are.
 #include "src/plan/search/batch/table.h"
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -11,15 +12,31 @@
 #include "src/plan/base/renamed.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/search/batch/document_planner.h"
+#include "src/plan/search/layouts/sample_planner.h"
 
 namespace paradyse {
 
 namespace {
 
+// A planner of documents; samples are planned for in groups of its sizes.
+BatchPlannerRow for_any_model(BatchPlannerRow row) {
+  row.samples = true;
+  row.make = [of_documents = std::move(row.make),
+              sizes = row.sizes](PlanningTask task) -> std::unique_ptr<BatchPlanner> {
+    if (!task.model.of_samples()) {
+      return of_documents(std::move(task));
+    }
+    std::vector<int> ranks = sizes(task.ranks);
+    return std::make_unique<SamplePlanner>(std::move(task), std::move(ranks));
+  };
+  return row;
+}
+
 std::vector<BatchPlannerRow> rows_brought() {
-  std::vector<BatchPlannerRow> all = {borders(), whole_or_split(), flexsp()};
+  std::vector<BatchPlannerRow> all = {
+      for_any_model(borders()), for_any_model(whole_or_split()), for_any_model(flexsp())};
   for (const BatchPlannerRow& one : groups_of_one_size()) {
-    all.push_back(one);
+    all.push_back(for_any_model(one));
   }
   return all;
 }
@@ -75,28 +92,31 @@ const BatchPlannerRow& batch_planner_row(const std::string& name) {
       list);
 }
 
-std::unique_ptr<DocumentPlanner> batch_planner(PlanningTask task) {
+std::unique_ptr<BatchPlanner> batch_planner(PlanningTask task) {
   const BatchPlannerRow& row = batch_planner_row(task.batch_planner);
+  if (task.model.of_samples() && !row.samples) {
+    std::string others;
+    for (const BatchPlannerRow& other : batch_planners()) {
+      if (other.samples) {
+        others.append(others.empty() ? "" : ", ").append(other.name);
+      }
+    }
+    throw std::invalid_argument(
+        "parallel.batch_planner '" + row.name +
+        "' plans documents alone; multi-axis models are planned for by " + others);
+  }
   return row.make(std::move(task));
 }
 
-std::vector<int> one_or_all(int ranks) {
-  return ranks == 1 ? std::vector{1} : std::vector{1, ranks};
-}
-
-std::vector<int> sizes_over_nodes(int ranks, int node) {
-  constexpr int kFew = 8;
-  std::vector<int> sizes;
-  for (int size = 1; size <= ranks; ++size) {
-    const bool power = std::has_single_bit(static_cast<unsigned>(size));
-    const bool fits = ranks % size == 0 && (node % size == 0 || size % node == 0);
-    if (ranks <= kFew || power || fits) {
-      sizes.push_back(size);
-    }
+std::unique_ptr<DocumentPlanner> document_planner(PlanningTask task) {
+  std::unique_ptr<BatchPlanner> planner = batch_planner(std::move(task));
+  auto* const documents = dynamic_cast<DocumentPlanner*>(planner.get());
+  if (documents == nullptr) {
+    throw std::logic_error(
+        "batch planner '" + planner->task().batch_planner + "' is no DocumentPlanner");
   }
-  return sizes;
+  static_cast<void>(planner.release());
+  return std::unique_ptr<DocumentPlanner>(documents);
 }
-
-std::vector<int> any_size(int ranks) { return sizes_over_nodes(ranks, ranks); }
 
 }  // namespace paradyse
