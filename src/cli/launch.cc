@@ -341,7 +341,7 @@ void expect_resuming(const LaunchOptions& options) {
 }
 
 // Where the launchers of all nodes meet.
-struct Place {
+struct MeetingPlace {
   std::string host;
   int port = 0;
   std::string secret;
@@ -354,7 +354,7 @@ std::string nodes_text(const std::vector<int>& nodes) {
 // What follows `before`, as the launchers of its nodes agree; none, and why is said: the command is
 // not started again here.
 std::optional<Attempt> agreed(
-    const LaunchOptions& options, const Attempt& before, const Place& place) {
+    const LaunchOptions& options, const Attempt& before, const MeetingPlace& place) {
   Attempt next{.number = before.number + 1, .nodes = before.nodes};
   if (!options.elastic()) {
     return next;
@@ -424,7 +424,7 @@ std::optional<Attempt> agreed(
 
 // Until the command is through, or was interrupted, or no restart is left or will help.  `attempt`:
 // the last one.
-int run_attempts(const LaunchOptions& options, const Place& place, Attempt& attempt) {
+int run_attempts(const LaunchOptions& options, const MeetingPlace& place, Attempt& attempt) {
   while (true) {
     Ranks ranks(options, attempt);
     ranks.start_all(place.host, place.port, place.secret);

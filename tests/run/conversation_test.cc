@@ -57,8 +57,8 @@ TEST(Conversation, AnswersRequestsOfWhoKnowsTheSecret) {
   EXPECT_EQ(process.verdict->answer, Answer::accepted);
   EXPECT_FALSE(conversation.stranger());
   EXPECT_GT(conversation.room(), kMostHello);
-  std::string sent = process.session->to_rendezvous.seal(request(Verb::set, {"key", "value"}));
-  sent += process.session->to_rendezvous.seal(request(Verb::get, {"key"}));
+  std::string sent = process.session->to_rendezvous.seal(request(Command::set, {"key", "value"}));
+  sent += process.session->to_rendezvous.seal(request(Command::get, {"key"}));
   // A byte at a time: nothing is answered before a message is whole.
   for (std::size_t i = 0; i < sent.size(); ++i) {
     EXPECT_TRUE(conversation.take(sent.substr(i, 1)));
@@ -75,7 +75,7 @@ TEST(Conversation, EndsAtAMessageThatNobodySealedAndSaysSo) {
   Conversation conversation(keeper.reception, "192.0.2.7", challenge());
   Process process(
       conversation, keeper.reception.root, {.attempt = "", .rank = -1, .process = "process 9"});
-  std::string sent = process.session->to_rendezvous.seal(request(Verb::set, {"key", "value"}));
+  std::string sent = process.session->to_rendezvous.seal(request(Command::set, {"key", "value"}));
   sent.back() = static_cast<char>(sent.back() ^ 1);
   EXPECT_FALSE(conversation.take(sent));
   EXPECT_EQ(keeper.reception.store->get("key"), std::nullopt);
@@ -152,7 +152,7 @@ TEST(Conversation, InputsAreAnswered) {
           verdict_bytes(test::input_key(), test::input_challenge(), hello, {}));
   Session its = session(test::input_key(), test::input_challenge(), hello);
   const test::Played asked =
-      test::played(hello + its.to_rendezvous.seal(request(Verb::get, {test::kThere})), 7);
+      test::played(hello + its.to_rendezvous.seal(request(Command::get, {test::kThere})), 7);
   EXPECT_THAT(asked.answered, HasSubstr(test::kValue));
   const test::Played taken = test::played(test::proven_hello(test::said_by("", "x", 0)), 7);
   EXPECT_THAT(taken.answered, HasSubstr(test::kHolder));

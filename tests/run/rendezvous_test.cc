@@ -202,11 +202,11 @@ TEST(Requests, RandomBytesAreAnsweredOrRefused) {
     }
   }
   EXPECT_GT(refused, 10000);
-  EXPECT_THROW(answer_to(request(Verb::set, {"a"}), table), Malformed);
+  EXPECT_THROW(answer_to(request(Command::set, {"a"}), table), Malformed);
   EXPECT_THROW(answer_to(request(static_cast<Verb>(9), {}), table), Malformed);
   EXPECT_EQ(
       test::refusal<std::exception>(
-          [&] { values_in(answer_to(request(Verb::get_all, {"no such"}), table)); }),
+          [&] { values_in(answer_to(request(Command::get_all, {"no such"}), table)); }),
       "the rendezvous has no key no such");
 }
 
@@ -570,7 +570,7 @@ TEST(Server, TakesNoRecordedConnection) {
   const std::string asked = *challenge_in(heard);
   std::string said = hello(root, asked, {.attempt = "", .rank = 1, .process = "the member"});
   Session mine = session(root, asked, said);
-  said += mine.to_rendezvous.seal(request(Verb::set, {"recorded", "once"}));
+  said += mine.to_rendezvous.seal(request(Command::set, {"recorded", "once"}));
   ASSERT_TRUE(member.say(said));
   EXPECT_GT(member.hear(seconds(1)).size(), kTagBytes);
   EXPECT_EQ(server.store()->get("recorded"), "once");
@@ -583,7 +583,7 @@ TEST(Server, TakesNoRecordedConnection) {
     EXPECT_EQ(server.store()->get("recorded"), "since changed");
   }
   // On the member's own connection, too, where the same bytes come twice.
-  const std::string once = mine.to_rendezvous.seal(request(Verb::set, {"recorded", "now"}));
+  const std::string once = mine.to_rendezvous.seal(request(Command::set, {"recorded", "now"}));
   member.say(once + once);
   member.hear(seconds(5));
   EXPECT_FALSE(member.open());

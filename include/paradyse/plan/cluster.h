@@ -6,6 +6,7 @@
 // ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -45,6 +46,9 @@ struct Link {
 struct Cluster {
   std::string name;
   int ranks_per_node = 1;
+  // That the ranks of a node share, where these are more: a device's speeds are those while all of
+  // them are at work, and one that others have left has up to a core.  0: each has its own.
+  int cores_per_node = 0;
   std::vector<DeviceClass> devices;
   Link inside_node;
   Link between_nodes;
@@ -61,6 +65,10 @@ struct Cluster {
   [[nodiscard]] const Link& link(int a, int b) const {
     return node(a) == node(b) ? inside_node : between_nodes;
   }
+  [[nodiscard]] int ranks_on_node() const { return std::min(ranks_per_node, ranks()); }
+  [[nodiscard]] bool shares_cores() const {
+    return cores_per_node > 0 && cores_per_node < ranks_on_node();
+  }
   // All ranks have the same device.
   [[nodiscard]] bool uniform() const;
 
@@ -76,7 +84,8 @@ Cluster read_cluster(const std::filesystem::path& file);
 // any device has room for.
 Tiles tiles_of(const Cluster& cluster, const Model& model, std::int64_t element_bytes);
 // The same cluster of `ranks` ranks: whole nodes, or a part of one.  Throws std::invalid_argument,
-// naming `source`, for others, and where devices are unlike.
+// naming `source`, for others, and where devices are unlike.  Ranks of a part of a node that shares
+// cores have as much more of these.
 Cluster with_ranks(Cluster cluster, int ranks, const std::string& source);
 // The same with so much memory on every device.
 Cluster with_memory(Cluster cluster, std::int64_t bytes);

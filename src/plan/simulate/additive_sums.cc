@@ -7,6 +7,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/program/bodies.h"
+#include "src/plan/simulate/core_sharing.h"
 
 namespace paradyse {
 
@@ -43,15 +44,23 @@ AdditiveSums::AdditiveSums(
 
 void AdditiveSums::run(const std::vector<GroupRun>& groups) {
   std::vector<AdditiveGroup> found;
+  std::vector<GroupLoad> loads;
   double weights = 0;
-  double slowest = 0;
   for (const GroupRun& group : groups) {
     found.push_back(costs_.group(group.timeline, group.seats));
     const AdditiveSeconds seconds = found.back().seconds();
     expect_same_weights(group, seconds.weights, groups.front(), found.front().weights);
     weights = std::max(weights, seconds.weights);
-    slowest = std::max(slowest, seconds.group);
+    loads.push_back({.ranks = group.seats.ranks, .seconds = seconds.group});
     count(group);
+  }
+  const std::vector<double> speeds = speeds_beside_others(cluster_, loads);
+  double slowest = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (AdditiveRank& rank : found[g].ranks) {
+      rank.compute /= speeds[g];
+    }
+    slowest = std::max(slowest, found[g].seconds().group);
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (std::size_t r = 0; r < groups[g].seats.ranks.size(); ++r) {

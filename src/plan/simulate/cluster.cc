@@ -58,7 +58,18 @@ Cluster with_ranks(Cluster cluster, int ranks, const std::string& source) {
         cluster.uniform() ? "" : " on several kinds of devices"));
   }
   cluster.devices.resize(1);
-  cluster.devices.front().count = ranks;
+  DeviceClass& device = cluster.devices.front();
+  device.count = ranks;
+  if (cluster.shares_cores() && ranks < cluster.ranks_on_node()) {
+    const double faster =
+        static_cast<double>(cluster.ranks_on_node()) / std::max(cluster.cores_per_node, ranks);
+    device.matmul_flops_per_second *= faster;
+    device.float32_flops_per_second *= faster;
+    device.memory_bytes_per_second *= faster;
+    device.host_bytes_per_second *= faster;
+    device.launch_seconds /= faster;
+    cluster.cores_per_node = std::min(cluster.cores_per_node, ranks);
+  }
   cluster.ranks_per_node = std::min(cluster.ranks_per_node, ranks);
   return cluster;
 }
@@ -114,13 +125,17 @@ class Section {
 
   // A key that may be left out: nothing.
   [[nodiscard]] std::optional<std::string> text(const char* key) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) {
-      return std::nullopt;
-    }
     std::string found;
-    read({.name = key, .value = &found}, *node);
-    return found;
+    return read_if_there({.name = key, .value = &found}) ? std::optional(found) : std::nullopt;
+  }
+
+  // The same: whether it is there.
+  bool read_if_there(const Key& key) const {
+    const toml::node* node = table_.get(key.name);
+    if (node != nullptr) {
+      read(key, *node);
+    }
+    return node != nullptr;
   }
 
   // `others`: keys of the table that are tables themselves, or may be left out.
@@ -233,6 +248,7 @@ DeviceClass read_device(const Section& section) {
   return d;
 }
 
+constexpr const char* kCores = "cores_per_node";
 constexpr const char* kCopies = "copies";  // of what several ranks of a node want
 constexpr const char* kBandwidthOf = "bandwidth_of";
 constexpr const char* kOfNode = "node";
@@ -265,7 +281,11 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source) {
   const Key keys[] = {
       {.name = "name", .value = &cluster.name},
       {.name = "ranks_per_node", .value = &cluster.ranks_per_node, .high = kMostRanks}};
-  top.read(keys, {"device", "inside_node", "between_nodes"});
+  top.read(keys, {kCores, "device", "inside_node", "between_nodes"});
+  top.read_if_there(
+      {.name = kCores,
+       .value = &cluster.cores_per_node,
+       .high = static_cast<double>(cluster.ranks_per_node)});
 
   const toml::array* devices = table["device"].as_array();
   if (devices == nullptr || devices->empty() || !devices->is_array_of_tables()) {
@@ -322,6 +342,9 @@ std::string to_toml(const Cluster& cluster, const std::string& note) {
   };
   text << "name = " << quoted(cluster.name) << "\nranks_per_node = " << cluster.ranks_per_node
        << "\n";
+  if (cluster.cores_per_node > 0) {
+    text << kCores << " = " << cluster.cores_per_node << "\n";
+  }
   for (const DeviceClass& d : cluster.devices) {
     text << "\n[[device]]\nname = " << quoted(d.name) << "\ncount = " << d.count
          << "\nmatmul_flops_per_second = " << d.matmul_flops_per_second

@@ -30,6 +30,7 @@ Cluster machine_cluster(
   return {
       .name = "measured",
       .ranks_per_node = ranks,
+      .cores_per_node = std::min(machine.cores, ranks),
       .devices = {rank},
       .inside_node = link,
       .between_nodes = link};

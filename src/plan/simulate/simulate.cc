@@ -11,6 +11,7 @@
 #include "src/plan/cost/whole_weights.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/simulate/additive_sums.h"
+#include "src/plan/simulate/core_sharing.h"
 #include "src/plan/simulate/simulations.h"
 #include "src/plan/simulate/timetable.h"
 
@@ -222,7 +223,7 @@ class Player {
       if (options_.additive) {
         sums.run(groups);
       } else {
-        timetable.run(m, groups);
+        timetable.run(m, groups, speeds_of(groups));
       }
       note(groups, first, options_.additive ? sums.ranks() : timetable.ranks(), played);
     }
@@ -238,6 +239,21 @@ class Player {
   }
 
  private:
+  // [group] Of its ranks, times those of their devices.
+  [[nodiscard]] std::vector<double> speeds_of(const std::vector<GroupRun>& groups) const {
+    std::vector<GroupLoad> loads;
+    if (cluster_.shares_cores()) {
+      AdditiveCosts costs(cluster_, options_);
+      for (const GroupRun& group : groups) {
+        loads.push_back(
+            {.ranks = group.seats.ranks,
+             .seconds = costs.group(group.timeline, group.seats).seconds().group});
+      }
+    }
+    return loads.empty() ? std::vector<double>(groups.size(), 1)
+                         : speeds_beside_others(cluster_, loads);
+  }
+
   // After a micro-batch: `now` in place of `played.ranks`, and what came between.
   static void note(
       const std::vector<GroupRun>& groups,

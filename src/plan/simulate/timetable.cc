@@ -91,7 +91,10 @@ std::vector<SimulatedRank> Timetable::ranks() const {
   return found;
 }
 
-void Timetable::run(std::size_t micro_batch, const std::vector<GroupRun>& groups) {
+void Timetable::run(
+    std::size_t micro_batch,
+    const std::vector<GroupRun>& groups,
+    const std::vector<double>& speeds) {
   micro_batch_ = micro_batch;
   groups_ = groups.data();
   costs_.clear();
@@ -106,6 +109,7 @@ void Timetable::run(std::size_t micro_batch, const std::vector<GroupRun>& groups
       const int rank = group.seats.ranks[r] - domain_first_;
       Clock& mine = clock(rank);
       mine.group = &group;
+      mine.speed = speeds[idx(&group - groups.data())];
       mine.group_rank = r;
       mine.at = 0;
       mine.stage = 0;
@@ -358,8 +362,9 @@ void Timetable::send(int rank, const OpCost& cost) {
   }
 }
 
-void Timetable::compute(int rank, double seconds, const Instruction& instruction) {
+void Timetable::compute(int rank, double of_device, const Instruction& instruction) {
   Clock& mine = clock(rank);
+  const double seconds = of_device / mine.speed;
   tell(rank, Lane::compute, mine.compute, mine.compute + seconds, instruction);
   mine.compute += seconds;
   mine.sums.compute_seconds += seconds;

@@ -44,8 +44,12 @@ class Timetable {
       int domain,
       ExchangeCosts& exchange_costs);
 
-  // Plays the groups side by side, from where each rank is.
-  void run(std::size_t micro_batch, const std::vector<GroupRun>& groups);
+  // Plays the groups side by side, from where each rank is; their ranks compute so many times as
+  // fast as their devices say.
+  void run(
+      std::size_t micro_batch,
+      const std::vector<GroupRun>& groups,
+      const std::vector<double>& speeds);
 
   // [domain rank]: times, traffic and operations so far.
   [[nodiscard]] std::vector<SimulatedRank> ranks() const;
@@ -73,6 +77,7 @@ class Timetable {
 
     // Within a micro-batch.
     const GroupRun* group = nullptr;
+    double speed = 1;  // times that of its device
     std::size_t group_rank = 0;
     std::size_t at = 0;               // instruction
     int stage = 0;                    // of it
@@ -114,7 +119,7 @@ class Timetable {
   void ring_round(
       const std::vector<RingSeat>& seats, const OpCost& cost, const Instruction& instruction);
   void send(int rank, const OpCost& cost);
-  void compute(int rank, double seconds, const Instruction& instruction);
+  void compute(int rank, double of_device, const Instruction& instruction);
   void exchange(int rank, double begin, double end, const Instruction& instruction);
   void wait_until(int rank, double time);
   void done(int rank);  // with the instruction

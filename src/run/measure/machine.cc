@@ -1,16 +1,19 @@
 #include "src/run/measure/machine.h"
 
 #include <algorithm>
+#include <barrier>
 #include <chrono>
 #include <cmath>
 #include <exception>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
+#include "paradyse/plan/index.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/weights.h"
 #include "src/run/device/device.h"
@@ -141,8 +144,9 @@ std::string machine_name(c10::Device device) {
 
 namespace {
 
-// By this thread, on a core.
-void measure_core(const Model& model, Dtype dtype, MachineNumbers& machine) {
+// By this thread, on a core, with others that call it at the same time: `together` has as many.
+void measure_core(
+    const Model& model, Dtype dtype, std::barrier<>& together, MachineNumbers& machine) {
   const PartShape typical = model.typical_part();
   const ParameterTypes types = parameter_types(dtype);
   const at::TensorOptions options(types.weight);
@@ -151,12 +155,14 @@ void measure_core(const Model& model, Dtype dtype, MachineNumbers& machine) {
   const at::Tensor x = at::randn({tokens, H}, options);
   const at::Tensor w = at::randn({3 * H, H}, options);
   const at::Tensor y = at::empty({tokens, 3 * H}, options);
+  together.arrive_and_wait();
   const double multiplied = median_seconds(0.08, [&] { product(x, w.t(), y); });
   machine.matmul_flops_per_second = 2.0 * static_cast<double>(tokens * 3 * H * H) / multiplied;
 
   const std::int64_t n = 1024;
   const std::int64_t D = typical.head_dim;
   const OneHead head(n, D, options, types.gradient);
+  together.arrive_and_wait();
   const double attention = median_seconds(0.08, [&] {
     head.forward();
     head.adjoint();
@@ -169,13 +175,53 @@ void measure_core(const Model& model, Dtype dtype, MachineNumbers& machine) {
   const std::int64_t elements = kBytes / static_cast<std::int64_t>(options.dtype().itemsize());
   at::Tensor a = at::ones({elements}, options);
   const at::Tensor b = at::ones({elements}, options);
+  together.arrive_and_wait();
   const double added = median_seconds(0.05, [&] { a.add_(b); });
   machine.touched_bytes_per_second = 3.0 * static_cast<double>(a.nbytes()) / added;
 
   const at::Tensor small = at::randn({8, H}, options);
   const at::Tensor out = at::empty({8, 8}, options);
   const at::Tensor narrow = at::randn({8, H}, options);
+  together.arrive_and_wait();
   machine.call_seconds = median_seconds(0.02, [&] { product(small, narrow.t(), out); });
+}
+
+// While as many cores as the ranks have are at it, since these share caches and memory: the mean.
+void measure_cores(const Model& model, Dtype dtype, int ranks, MachineNumbers& machine) {
+  const int cores = std::min(ranks, usable_cores());
+  std::barrier<> together(cores);
+  std::vector<MachineNumbers> found(idx(cores));
+  std::vector<std::exception_ptr> thrown(idx(cores));
+  std::vector<std::thread> threads;
+  for (std::size_t core = 0; core < found.size(); ++core) {
+    threads.emplace_back([&, core] {
+      try {
+        at::set_num_threads(1);
+        const c10::InferenceMode no_autograd;
+        measure_core(model, dtype, together, found[core]);
+      } catch (...) {
+        thrown[core] = std::current_exception();
+        together.arrive_and_drop();
+      }
+    });
+  }
+  std::ranges::for_each(threads, &std::thread::join);
+  for (const std::exception_ptr& one : thrown) {
+    if (one) {
+      std::rethrow_exception(one);
+    }
+  }
+  const auto mean = [&](double MachineNumbers::* number) {
+    double sum = 0;
+    for (const MachineNumbers& one : found) {
+      sum += one.*number;
+    }
+    machine.*number = sum / cores;
+  };
+  mean(&MachineNumbers::matmul_flops_per_second);
+  mean(&MachineNumbers::attention_flops_per_second);
+  mean(&MachineNumbers::touched_bytes_per_second);
+  mean(&MachineNumbers::call_seconds);
 }
 
 // Of a document that fills a GPU.
@@ -198,16 +244,14 @@ MachineNumbers measure_machine(
   const auto options = at::TensorOptions(parameter_types(dtype).weight).device(device);
   MachineNumbers machine;
   machine.cores = shared_cores(ranks, backend, device);
-  // In a thread of its own: the number of torch's threads belongs to the thread.
-  if (backend.leads()) {
+  // In threads of their own: the number of torch's threads belongs to the thread.
+  if (backend.leads() && device.is_cpu()) {
+    measure_cores(model, dtype, ranks, machine);
+  } else if (backend.leads()) {
     on_another_thread(numbered(device), [&] {
       at::set_num_threads(1);
       const c10::InferenceMode here_too;
-      if (device.is_cpu()) {
-        measure_core(model, dtype, machine);
-      } else {
-        measure_device(model, dtype, device, machine);
-      }
+      measure_device(model, dtype, device, machine);
     });
   }
 

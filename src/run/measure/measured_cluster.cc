@@ -67,6 +67,7 @@ Cluster measured_cluster(const Model& model, int ranks, const std::shared_ptr<Ba
   Cluster cluster = machine_cluster(machine, machine_name(), ranks, memory * (ranks / node));
   if (links) {
     cluster.ranks_per_node = node;
+    cluster.cores_per_node = std::max(1, cluster.cores_per_node * node / ranks);
     cluster.inside_node = cluster_link(links->inside_node, node);
     cluster.between_nodes = cluster_link(links->between_nodes, ranks / node);
     cluster.node_shares_link = links->node_shares_link;

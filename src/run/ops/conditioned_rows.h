@@ -19,17 +19,17 @@ void for_conditioned_rows(const Frame& frame, ValueId x, ValueId c, Body body) {
   const Layout& of_x = frame.program().values[idx(x)].layout;
   const Layout& of_c = frame.program().values[idx(c)].layout;
   const std::vector<std::int64_t> strides = of_c.strides(rank);
-  struct Level {
+  struct RowDim {
     std::int64_t size = 0;
     std::int64_t stride = 0;  // in rows of c
   };
-  std::vector<Level> levels;  // row dims of x, first to last
+  std::vector<RowDim> dims;  // row dims of x, first to last
   const std::int64_t columns = of_c.extent(rank).cols;
   for (std::size_t d = 0; d + 1 < of_x.dims.size(); ++d) {
-    Level& level = levels.emplace_back(Level{.size = size(of_x.dims[d].piece(rank))});
+    RowDim& dim = dims.emplace_back(RowDim{.size = size(of_x.dims[d].piece(rank))});
     for (std::size_t e = 0; e + 1 < of_c.dims.size(); ++e) {
       if (of_c.dims[e].name == of_x.dims[d].name) {
-        level.stride = columns == 0 ? 0 : strides[e] / columns;
+        dim.stride = columns == 0 ? 0 : strides[e] / columns;
         if (of_c.dims[e].piece(rank) != of_x.dims[d].piece(rank)) {
           throw std::logic_error(
               frame.program().part + ": '" + of_c.dims[e].name +
@@ -39,20 +39,20 @@ void for_conditioned_rows(const Frame& frame, ValueId x, ValueId c, Body body) {
     }
   }
   std::int64_t run = 1;  // rows of the last dims, none of which c has
-  while (!levels.empty() && levels.back().stride == 0) {
-    run *= levels.back().size;
-    levels.pop_back();
+  while (!dims.empty() && dims.back().stride == 0) {
+    run *= dims.back().size;
+    dims.pop_back();
   }
   std::int64_t runs = run == 0 ? 0 : 1;
-  for (const Level& level : levels) {
-    runs *= level.size;
+  for (const RowDim& dim : dims) {
+    runs *= dim.size;
   }
   for (std::int64_t i = 0; i < runs; ++i) {
     std::int64_t row = 0;
     std::int64_t left = i;
-    for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
-      row += left % level->size * level->stride;
-      left /= level->size;
+    for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim) {
+      row += left % dim->size * dim->stride;
+      left /= dim->size;
     }
     body(i * run, run, row);
   }

@@ -36,19 +36,19 @@ void expect(const char* what, ncclResult_t result, ncclComm_t comm) {
 }
 
 // All that is asked of NCCL while it lives, on this thread, is one group.
-class Group {
+class GroupCall {
  public:
-  explicit Group(ncclComm_t comm) : comm_(comm) {
+  explicit GroupCall(ncclComm_t comm) : comm_(comm) {
     expect("ncclGroupStart", ncclGroupStart(), comm_);
   }
   // By end(), or by an error inside it, which says more than the group's.
-  ~Group() {
+  ~GroupCall() {
     if (open_) {
       ncclGroupEnd();
     }
   }
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  GroupCall(const GroupCall&) = delete;
+  GroupCall& operator=(const GroupCall&) = delete;
 
   void end() {
     open_ = false;
@@ -116,7 +116,7 @@ class NcclWire final : public Wire {
   void exchange(const std::vector<Chunk>& sent, const std::vector<Chunk>& received) override {
     expect_open();
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
-    Group group(comm_);
+    GroupCall group(comm_);
     for (const Chunk& chunk : received) {
       expect(
           "ncclRecv",

@@ -116,28 +116,28 @@ class RemoteStore final : public Store {
       : connection_(std::move(connection)), session_(session), answer_(answer) {}
 
   void set(const std::string& key, const std::string& value) override {
-    expect(ask(Verb::set, {key, value}), 0);
+    expect(ask(Command::set, {key, value}), 0);
   }
   std::string set_once(const std::string& key, const std::string& value) override {
-    return expect(ask(Verb::set_once, {key, value}), 1).front();
+    return expect(ask(Command::set_once, {key, value}), 1).front();
   }
   std::optional<std::string> get(const std::string& key) override {
-    auto values = ask(Verb::get, {key});
+    auto values = ask(Command::get, {key});
     return values.empty() ? std::nullopt : std::optional(std::move(values.front()));
   }
   std::vector<std::string> get_all(const std::vector<std::string>& keys) override {
-    return expect(ask(Verb::get_all, keys), keys.size());
+    return expect(ask(Command::get_all, keys), keys.size());
   }
 
  private:
-  std::vector<std::string> ask(Verb verb, const std::vector<std::string>& fields) {
+  std::vector<std::string> ask(Command command, const std::vector<std::string>& fields) {
     const std::lock_guard lock(mutex_);
     if (broken_) {
       throw std::runtime_error("the connection to it is lost");
     }
     try {
       const auto end = Clock::now() + answer_;
-      connection_.send(session_.to_rendezvous.seal(request(verb, fields)), end);
+      connection_.send(session_.to_rendezvous.seal(request(command, fields)), end);
       const std::string answer = connection_.receive(
           [&](std::string& arrived) { return session_.to_process.open(arrived); }, end);
       return values_in(answer);

@@ -29,43 +29,43 @@ std::string with_texts(std::uint8_t head, const std::vector<std::string>& texts)
   return bytes;
 }
 
-std::vector<std::string> done(Verb verb, const std::vector<std::string>& fields, Store& store) {
+std::vector<std::string> done(Command command, const std::vector<std::string>& fields, Store& store) {
   const auto expect_fields = [&](std::size_t count) {
     if (fields.size() != count) {
-      throw Malformed("a request has another number of fields than its verb takes");
+      throw Malformed("a request has another number of fields than its command takes");
     }
   };
-  switch (verb) {
-    case Verb::set:
+  switch (command) {
+    case Command::set:
       expect_fields(2);
       store.set(fields[0], fields[1]);
       return {};
-    case Verb::set_once:
+    case Command::set_once:
       expect_fields(2);
       return {store.set_once(fields[0], fields[1])};
-    case Verb::get: {
+    case Command::get: {
       expect_fields(1);
       auto value = store.get(fields[0]);
       return value ? std::vector{*std::move(value)} : std::vector<std::string>();
     }
-    case Verb::get_all:
+    case Command::get_all:
       return store.get_all(fields);
   }
-  throw Malformed("a request has an unknown verb");
+  throw Malformed("a request has an unknown command");
 }
 
 }  // namespace
 
-std::string request(Verb verb, const std::vector<std::string>& fields) {
-  return with_texts(static_cast<std::uint8_t>(verb), fields);
+std::string request(Command command, const std::vector<std::string>& fields) {
+  return with_texts(static_cast<std::uint8_t>(command), fields);
 }
 
 std::string answer_to(std::string_view request, Store& store) {
   BytesReader reader(request);
-  const auto verb = static_cast<Verb>(reader.number<std::uint8_t>());
+  const auto command = static_cast<Command>(reader.number<std::uint8_t>());
   const std::vector<std::string> fields = texts_in(reader);
   try {
-    return with_texts(static_cast<std::uint8_t>(Outcome::done), done(verb, fields, store));
+    return with_texts(static_cast<std::uint8_t>(Outcome::done), done(command, fields, store));
   } catch (const Malformed&) {
     throw;
   } catch (const std::runtime_error& error) {

@@ -10,9 +10,9 @@
 
 namespace paradyse::rendezvous {
 
-enum class Verb : std::uint8_t { set = 1, set_once = 2, get = 3, get_all = 4 };
+enum class Command : std::uint8_t { set = 1, set_once = 2, get = 3, get_all = 4 };
 
-std::string request(Verb verb, const std::vector<std::string>& fields);
+std::string request(Command command, const std::vector<std::string>& fields);
 
 // Does what the request says and gives the answer's body.  Throws Malformed for one that is none.
 std::string answer_to(std::string_view request, Store& store);
