@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   run_program(
       argc,
       argv,
-      {{"Publications", {add_flexsp, add_replay, add_switching, add_memory, add_mixed}}},
+      {{"Publications",
+        {add_flexsp, add_replay, add_switching, add_switching_report, add_memory, add_mixed}}},
       "paradyse-lab");
 }

@@ -259,7 +259,7 @@ int measured_on(
         common.table(rows, {.drop = {"least", "most"}}),
         best_static(corpus));
   }
-  fmt::print("{}\nnext: paradyse report {}\n", options.out, options.out);
+  fmt::print("{}\nnext: paradyse-lab switching-report {}\n", options.out, options.out);
   return kOk;
 }
 
@@ -332,7 +332,7 @@ void add_switching(CLI::App& app, Common& common) {
   command->add_option("--repeats", options->repeats, "Rounds for each corpus")
       ->transform(whole_numbers(1))
       ->capture_default_str();
-  command->add_option("--out", options->out, "Result file, for paradyse report")
+  command->add_option("--out", options->out, "Result file, for switching-report")
       ->capture_default_str();
   add_run_options(*command, options->run);
 }

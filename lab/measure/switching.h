@@ -8,11 +8,11 @@
 
 #include <ATen/ATen.h>
 
+#include "lab/report/switching.h"
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/dtype.h"
 #include "paradyse/run/backend.h"
 #include "src/plan/base/progress_hook.h"
-#include "src/plan/report/switching.h"
 
 namespace paradyse {
 

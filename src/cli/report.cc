@@ -1,7 +1,5 @@
-// paradyse report: a training run, or what `paradyse-lab switching` measured, as a page to read
-// (docs/reference/report.md).
+// paradyse report: a training run as a page to read (docs/reference/report.md).
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,106 +8,21 @@
 
 #include "src/cli/commands.h"
 #include "src/plan/base/bytes_text.h"
-#include "src/plan/base/number_text.h"
 #include "src/plan/base/printable.h"
 #include "src/plan/report/compared_json.h"
 #include "src/plan/report/page.h"
 #include "src/plan/report/run_report.h"
-#include "src/plan/report/switching.h"
 #include "src/run/memory/reading.h"
 
 namespace paradyse::cli {
 namespace {
 
 struct ReportOptions {
-  std::string of;  // a run's folder, or a file of paradyse-lab switching
+  std::string of;  // a run's folder
   std::string out;
   std::int64_t step = 0;  // 0: the one that shows most
   std::vector<std::string> beside;
 };
-
-// --- what `paradyse-lab switching` measured ----------------------------------------------------
-
-Json json_of(const SwitchingCorpus& corpus) {
-  Json json = {
-      {"name", corpus.name},
-      {"order", corpus.order},
-      {"packed", corpus.packed},
-      {"best_static", best_static(corpus)},
-      {"runs", Json::array()}};
-  for (const SwitchingSummary& summary : summaries(corpus)) {
-    json["runs"].push_back(
-        {{"run", summary.run},
-         {"steps", summary.steps},
-         {"steps_that_fit", summary.steps_that_fit},
-         {"seconds", summary.seconds},
-         {"least", summary.least},
-         {"most", summary.most},
-         {"seconds_on_common",
-          summary.seconds_on_common},  // NaN is written as null, here and below
-         {"common_least", summary.common_least},
-         {"common_most", summary.common_most},
-         {"time_error", summary.time_error},
-         {"memory_error", summary.memory_error},
-         {"over_fastest", summary.over_fastest}});
-  }
-  return json;
-}
-
-std::string number(double value) { return std::isnan(value) ? "-" : fmt::format("{:.4g}", value); }
-
-void print(const SwitchingCorpus& corpus, const Common& common) {
-  const std::string best = best_static(corpus);
-  fmt::print(
-      "{}, {}{}{}\n",
-      printable(corpus.name),
-      printable(corpus.order),
-      corpus.packed ? ", packed" : "",
-      best.empty() ? "" : "; best static run: " + printable(best));
-  std::vector<std::vector<std::string>> rows = {
-      {"run",
-       "fit",
-       "seconds",
-       "on common steps",
-       "time off by",
-       "memory off by",
-       "over the fastest of each step"}};
-  for (const SwitchingSummary& summary : summaries(corpus)) {
-    rows.push_back(
-        {printable(summary.run),
-         std::to_string(summary.steps_that_fit) + " of " + std::to_string(summary.steps),
-         number(summary.seconds),
-         number(summary.seconds_on_common),
-         percent_text(summary.time_error),
-         percent_text(summary.memory_error),
-         percent_text(summary.over_fastest)});
-  }
-  fmt::print("{}\n", common.table(rows, {.drop = {"on common steps", "memory off by"}}));
-}
-
-int report_switching(
-    const ReportOptions& options, const std::filesystem::path& out, const Common& common) {
-  const SwitchingResult result = read_switching(options.of);
-  write_page(page_data(result), out);
-  if (common.json) {
-    Json json = {{"page", out.string()}, {"corpora", Json::array()}, {"longest", Json::array()}};
-    for (const SwitchingCorpus& corpus : result.corpora) {
-      json["corpora"].push_back(json_of(corpus));
-    }
-    for (const LongestDocument& longest : result.longest) {
-      json["longest"].push_back({{"run", longest.run}, {"tokens", longest.tokens}});
-    }
-    print_json(json);
-    return kOk;
-  }
-  for (const SwitchingCorpus& corpus : result.corpora) {
-    print(corpus, common);
-  }
-  fmt::print("page: {}\n", out.string());
-  return kOk;
-}
-
-// --- a training run ------------------------------------------------------------------------------
 
 // The step whose plan is shown on the terminal, by its place in the run's steps.
 std::size_t shown_step(
@@ -189,46 +102,29 @@ int report_run(
 }
 
 int run_report(const ReportOptions& options, const Common& common) {
-  const bool run = std::filesystem::is_directory(options.of);
-  if (!run && !std::filesystem::exists(options.of)) {
+  if (!std::filesystem::is_directory(options.of)) {
     throw std::invalid_argument(
-        options.of +
-        ": is not there; give the folder of a training run, or a file that "
-        "`paradyse-lab switching` made");
+        options.of + ": is " + (std::filesystem::exists(options.of) ? "no folder" : "not there") +
+        "; give the folder of a training run");
   }
-  if (!run && (options.step > 0 || !options.beside.empty())) {
-    throw std::invalid_argument("--step and --beside need a training run: give its folder");
-  }
-  const std::filesystem::path out =
-      !options.out.empty() ? std::filesystem::path(options.out)
-      : run                ? std::filesystem::path(options.of) / "report.html"
-                           : std::filesystem::path(options.of).replace_extension(".html");
+  const std::filesystem::path out = options.out.empty()
+                                        ? std::filesystem::path(options.of) / "report.html"
+                                        : std::filesystem::path(options.out);
   expect_writable("--out", out.string());
-  return reading([&] {
-    return run ? report_run(options, out, common) : report_switching(options, out, common);
-  });
+  return reading([&] { return report_run(options, out, common); });
 }
 
 }  // namespace
 
 void add_report(CLI::App& app, Common& common) {
   auto [command, options] = add_command<ReportOptions>(
-      app,
-      common,
-      "report",
-      "Make an HTML page of a training run, or of a result of `paradyse-lab switching`",
-      run_report);
-  command
-      ->add_option(
-          "run", options->of, "Folder of a training run, or result file of paradyse-lab switching")
-      ->type_name("RUN|FILE")
-      ->required();
+      app, common, "report", "Make an HTML page of a training run", run_report);
+  command->add_option("run", options->of, "Folder of a training run")->type_name("RUN")->required();
   command
       ->add_option(
           "--out",
           options->out,
-          "Page to write (default: RUN/report.html, or FILE with .html). Only a report page is "
-          "replaced")
+          "Page to write (default: RUN/report.html). Only a report page is replaced")
       ->check(writable_file());
   command
       ->add_option(

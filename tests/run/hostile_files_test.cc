@@ -261,7 +261,6 @@ TEST(HostileFilesOfTheTest, AreSoundBeforeTheyAreDamaged) {
       // of a whole that is elsewhere, or too much to write here
       {"costs.json", true},
       {"a.profile.jsonl", true},
-      {"switching.json", true},
       {"prepared/data.json", true},
       {"weights/model.safetensors.index.json", true}};
   for (const Reader& reader : readers()) {

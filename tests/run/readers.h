@@ -19,7 +19,6 @@
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/report/run_report.h"
-#include "src/plan/report/switching.h"
 #include "src/plan/search/layers/layer_costs_file.h"
 #include "src/run/data/evoformer/alignment.h"
 #include "src/run/data/tokenizer_files.h"
@@ -146,9 +145,6 @@ inline const std::vector<Reader>& readers() {
       {.name = "a.profile.jsonl",
        .sound = R"({"format": "paradyse-profile", "version": 1})",
        .read = [](const fs::path& file) { read_profile(file); }},
-      {.name = "switching.json",
-       .sound = R"({"format": "paradyse-switching", "version": 1})",
-       .read = [](const fs::path& file) { read_switching(file); }},
       {.name = "layers.json",
        .sound =
            R"({"options": [{"name": "a", "seconds": 1, "saved_bytes": 2, "transient_bytes": 3}]})",

@@ -1,4 +1,4 @@
-#include "src/plan/report/totals.h"
+#include "lab/report/totals.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "lab/report/switching.h"
 #include "paradyse/plan/profile.h"
 #include "src/plan/base/median.h"
-#include "src/plan/report/switching.h"
 
 namespace paradyse {
 

@@ -1,7 +1,7 @@
 // What each run took, and which static run the others are judged by.
 #include <algorithm>
 
-#include "src/plan/report/totals.h"
+#include "lab/report/totals.h"
 
 namespace paradyse {
 

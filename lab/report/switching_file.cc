@@ -1,4 +1,4 @@
-// What `paradyse-lab switching` measured, as a file: docs/reference/report.md.
+// What `paradyse-lab switching` measured, as a file: docs/internals/switching_report.md.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lab/report/switching.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/profile/held_out_json.h"
-#include "src/plan/report/switching.h"
 
 namespace paradyse {
 namespace {
@@ -290,8 +290,8 @@ void write_switching(const SwitchingResult& result, const std::filesystem::path&
 }
 
 SwitchingResult read_switching(const std::filesystem::path& file) {
-  const std::string text =
-      content_of_named(file, "make it with `paradyse-lab switching` (docs/reference/report.md)");
+  const std::string text = content_of_named(
+      file, "make it with `paradyse-lab switching` (docs/internals/switching_report.md)");
   const JsonSource source{.name = file.string(), .whole = kWhole};
   const nlohmann::json json = parse_json(text, source);
   return result_from({json, source});

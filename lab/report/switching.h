@@ -69,7 +69,7 @@ struct SwitchingResult {
   friend bool operator==(const SwitchingResult&, const SwitchingResult&) = default;
 };
 
-// JSON ("paradyse-switching", version 1; docs/reference/report.md).  Both throw
+// JSON ("paradyse-switching", version 1; docs/internals/switching_report.md).  Both throw
 // std::invalid_argument naming file and JSON path for what is no such result; what write_ takes
 // read_ gives back.  write_ throws std::runtime_error for a file that cannot be written: what was
 // there stays.

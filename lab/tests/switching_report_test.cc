@@ -19,9 +19,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "lab/report/switching.h"
+#include "lab/report/totals.h"
 #include "src/plan/report/page.h"
-#include "src/plan/report/switching.h"
-#include "src/plan/report/totals.h"
 #include "tests/support/folder.h"
 #include "tests/support/refusal.h"
 

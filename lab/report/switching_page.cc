@@ -7,9 +7,9 @@
 #include <numeric>
 #include <utility>
 
+#include "lab/report/totals.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/profile/held_out_json.h"
-#include "src/plan/report/totals.h"
 
 namespace paradyse {
 namespace {
