@@ -1,6 +1,5 @@
 // What `paradyse-lab switching` measured, as a file: docs/internals/switching_report.md.
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <set>
@@ -102,14 +101,6 @@ std::string one_of(const JsonNode& node, const std::vector<std::string>& accepte
   return word;
 }
 
-double seconds_from(const JsonNode& node) {
-  const double seconds = node.number_from_0();
-  if (!std::isfinite(seconds)) {  // no file says so, but a caller of write_switching may
-    node.fail("expected seconds, found an infinity");
-  }
-  return seconds;
-}
-
 SwitchingStep switching_step_from(const JsonNode& node) {
   node.allow(
       {"tokens",
@@ -126,8 +117,8 @@ SwitchingStep switching_step_from(const JsonNode& node) {
       .longest = node.at("longest").integer<std::int64_t>(1),
       .fits = node.at("fits").truth(),
       .seconds = {},
-      .planning_seconds = seconds_from(node.at("planning_seconds")),
-      .predicted_seconds = seconds_from(node.at("predicted_seconds")),
+      .planning_seconds = node.at("planning_seconds").number_from_0(),
+      .predicted_seconds = node.at("predicted_seconds").number_from_0(),
       .peak_bytes = node.at("peak_bytes").integer<std::int64_t>(0),
       .predicted_peak_bytes = node.at("predicted_peak_bytes").integer<std::int64_t>(0)};
   if (step.longest > step.tokens) {
@@ -138,7 +129,7 @@ SwitchingStep switching_step_from(const JsonNode& node) {
   const std::vector<JsonNode> seconds =
       node.has("seconds") ? node.at("seconds").elements() : std::vector<JsonNode>{};
   for (const JsonNode& one : seconds) {
-    step.seconds.push_back(seconds_from(one));
+    step.seconds.push_back(one.number_from_0());
     if (step.seconds.back() == 0) {
       one.fail("expected seconds above 0, found 0");
     }

@@ -8,6 +8,7 @@
 
 #include "src/cli/commands.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/base/printable.h"
 #include "src/plan/report/compared_json.h"
 #include "src/plan/report/page.h"

@@ -138,6 +138,8 @@ TEST(CoreSharing, IsReadWrittenAndRefused) {
       half.devices.front().matmul_flops_per_second,
       2 * shared.devices.front().matmul_flops_per_second);
   EXPECT_EQ(with_ranks(shared, 3, "c.toml").cores_per_node, 2);
+  const Cluster own = with_ranks(cluster_of(4, 4, 4), 2, "c.toml");
+  EXPECT_EQ(cluster_from_toml(to_toml(own), "c.toml"), own);
   for (const char* const cores : {"0", "5", "1.5", "\"two\""}) {
     std::string text = to_toml(shared);
     text.replace(text.find("cores_per_node = 2"), 18, std::string("cores_per_node = ") + cores);

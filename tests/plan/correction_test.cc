@@ -229,7 +229,7 @@ class PretendRun {
         task.without.push_back(s.name);
       }
     }
-    planner_ = batch_planner(task);
+    planner_ = document_planner(task);
     task.seconds = truth_;
     really_ = std::make_unique<DocumentPlans>(task);
   }

@@ -293,7 +293,7 @@ TEST(Borders, AreNearWhatEnumerationFinds) {
     t.recompute = "none";
     t.try_options = false;
     t.mix = false;
-    const auto planner = batch_planner(t);
+    const auto planner = document_planner(t);
     const std::vector<std::int64_t> lengths = long_tailed(seed, 2 + static_cast<int>(seed % 3));
     const double best = enumerated(*planner, lengths);
     const double found = *planner->plan(lengths).plan->predicted.seconds;

@@ -28,7 +28,7 @@ std::vector<BatchPlanner::Answer> answers_of(
     BatchPlanner& planner, const std::vector<BatchSizes>& batches) {
   std::vector<BatchPlanner::Answer> answers;
   for (const BatchSizes& batch : batches) {
-    answers.push_back(planner->plan(batch));
+    answers.push_back(planner.plan(batch));
   }
   return answers;
 }
@@ -253,7 +253,7 @@ TEST_P(GoldenGrids, PlansOfSamplesAreTheSame) {
   const auto add =
       [&](const std::string& title, const PlanningTask& task, const BatchSizes& sizes) {
         const std::unique_ptr<BatchPlanner> planner = batch_planner(task);
-        const std::vector<BatchPlanner::Answer> answers = answers_of(planner, {sizes});
+        const std::vector<BatchPlanner::Answer> answers = answers_of(*planner, {sizes});
         text += "== " + title + ", " + std::to_string(task.memory_per_rank) + " bytes\n";
         text += text_of(answers);
       };

@@ -61,7 +61,7 @@ std::vector<std::int64_t> long_tailed(std::uint64_t seed, int count) {
 // The planner that the task names, for short.
 class Planner {
  public:
-  explicit Planner(const PlanningTask& task) : planner_(batch_planner(task)) {}
+  explicit Planner(const PlanningTask& task) : planner_(document_planner(task)) {}
 
   BatchPlanner::Answer plan(const std::vector<std::int64_t>& lengths) {
     return planner_->plan(lengths);

@@ -215,14 +215,14 @@ TEST(SamplePlanner, PlansSamplesOfUnlikeSizes) {
 TEST(SamplePlanner, TakesAllAtOnceWhereNothingIsShort) {
   for (const int ranks : {1, 2, 3, 4}) {
     const Lengths clips(7, 45);
-    const Plan video = SamplePlanner(video_task(ranks)).plan(clips).plan.value();
+    const Plan video = batch_planner(video_task(ranks))->plan(clips).plan.value();
     expect_whole(video, video_task(ranks), clips);
     EXPECT_EQ(video.micro_batches.size(), 1U);
     EXPECT_EQ(level(video), Recompute::none);
-    EXPECT_EQ(hash(video), hash(SamplePlanner(video_task(ranks)).plan(clips).plan.value()));
+    EXPECT_EQ(hash(video), hash(batch_planner(video_task(ranks))->plan(clips).plan.value()));
 
     const Lengths alignments(3, 120);  // a batch of this model is one
-    const Plan protein = SamplePlanner(protein_task(ranks)).plan(alignments).plan.value();
+    const Plan protein = batch_planner(protein_task(ranks))->plan(alignments).plan.value();
     expect_whole(protein, protein_task(ranks), alignments);
     EXPECT_EQ(protein.micro_batches.size(), 3U);
   }

@@ -270,7 +270,7 @@ Plan of_two_sizes(const test::GridModel& of) {
        .memory_per_rank = std::int64_t{1} << 30,
        .recompute = to_string(Recompute::attention_output)});
   return planner
-      .plan({.lengths = {of.shape.rows(of.dims), of.shape.rows(other)}, .dims = {of.dims, other}})
+      ->plan({.lengths = {of.shape.rows(of.dims), of.shape.rows(other)}, .dims = {of.dims, other}})
       .plan.value();
 }
 

@@ -18,6 +18,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/sha256.h"
+#include "src/plan/profile/fit.h"
 #include "src/plan/report/run_report.h"
 #include "src/plan/search/layers/layer_costs_file.h"
 #include "src/run/data/evoformer/alignment.h"

@@ -203,7 +203,7 @@ TEST(Requests, RandomBytesAreAnsweredOrRefused) {
   }
   EXPECT_GT(refused, 10000);
   EXPECT_THROW(answer_to(request(Command::set, {"a"}), table), Malformed);
-  EXPECT_THROW(answer_to(request(static_cast<Verb>(9), {}), table), Malformed);
+  EXPECT_THROW(answer_to(request(static_cast<Command>(9), {}), table), Malformed);
   EXPECT_EQ(
       test::refusal<std::exception>(
           [&] { values_in(answer_to(request(Command::get_all, {"no such"}), table)); }),

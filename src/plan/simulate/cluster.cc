@@ -59,7 +59,6 @@ Cluster with_ranks(Cluster cluster, int ranks, const std::string& source) {
   }
   cluster.devices.resize(1);
   DeviceClass& device = cluster.devices.front();
-  device.count = ranks;
   if (cluster.shares_cores() && ranks < cluster.ranks_on_node()) {
     const double faster =
         static_cast<double>(cluster.ranks_on_node()) / std::max(cluster.cores_per_node, ranks);
@@ -68,8 +67,9 @@ Cluster with_ranks(Cluster cluster, int ranks, const std::string& source) {
     device.memory_bytes_per_second *= faster;
     device.host_bytes_per_second *= faster;
     device.launch_seconds /= faster;
-    cluster.cores_per_node = std::min(cluster.cores_per_node, ranks);
   }
+  device.count = ranks;
+  cluster.cores_per_node = std::min(cluster.cores_per_node, ranks);
   cluster.ranks_per_node = std::min(cluster.ranks_per_node, ranks);
   return cluster;
 }

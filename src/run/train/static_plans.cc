@@ -51,8 +51,7 @@ void StaticPlans::choose(const BatchSizes& batch, const std::string& before) {
   strategies_.push_back(std::move(chosen));
 }
 
-void expect_comparable(
-    const RunConfig& config, const Model& model, const Backend& backend, const TrainFrom& from) {
+void expect_comparable(const RunConfig& config, const Backend& backend, const TrainFrom& from) {
   if (config.train.compare == 0) {
     return;
   }

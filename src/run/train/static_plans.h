@@ -39,7 +39,6 @@ class StaticPlans {
 };
 
 // Throws std::invalid_argument, naming train.compare, where it does not apply.
-void expect_comparable(
-    const RunConfig& config, const Model& model, const Backend& backend, const TrainFrom& from);
+void expect_comparable(const RunConfig& config, const Backend& backend, const TrainFrom& from);
 
 }  // namespace paradyse

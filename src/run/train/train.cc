@@ -91,7 +91,7 @@ TrainSummary train(
         std::move(from), *inputs.from, static_cast<int>(asked.config.parallel.ranks), note);
   }
   asked.config.train.steps = std::ssize(inputs.steps);  // also of epochs
-  expect_comparable(asked.config, inputs.model.model, backend, from);
+  expect_comparable(asked.config, backend, from);
   if (backend.leads()) {
     for (const std::string& line : inputs.data.lines("data")) {
       record.note(line);

@@ -184,8 +184,9 @@ std::unique_ptr<StepPlans> training_plans(
                     config.costs.correct ? "" : " with nominal speeds"));
   const std::string varies = why_not_repeatable(config, numbers, from);
   note("repeatable: " + (varies.empty() ? std::string("yes") : "no, " + varies));
-  if (hooks.planned && !grid && !given) {
-    hooks.planned(plans->documents()->documents().table(inputs.typical_lengths()));
+  auto* const documents = dynamic_cast<DocumentPlanner*>(&plans->known());
+  if (hooks.planned && documents != nullptr && !given) {
+    hooks.planned(documents->documents().table(inputs.typical_lengths()));
   }
   // What fits not even by itself, or is no plan of this run, shows before the first step.
   if (plans->given() && std::cmp_less(inputs.first_step(), inputs.steps.size())) {
