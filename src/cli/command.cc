@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -63,7 +66,16 @@ CommandOption CommandOption::type_name(const std::string& name) {
 template <typename Value>
 CommandOption Command::add_option(
     const std::string& names, Value& value, const std::string& description) {
-  return CommandOption(app_.add_option(names, value, description));
+  CommandOption option(app_.add_option(names, value, description));
+  if constexpr (
+      std::is_same_v<Value, std::string> || std::is_same_v<Value, std::vector<std::string>>) {
+    option.check([](const std::string& text) {
+      return text.empty() ? "is empty: is the variable that it comes from set? Give a name, or "
+                            "leave the option out"
+                          : "";
+    });
+  }
+  return option;
 }
 
 template CommandOption Command::add_option(const std::string&, int&, const std::string&);

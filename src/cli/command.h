@@ -46,7 +46,8 @@ class Command {
  public:
   explicit Command(CLI::App& app) : app_(app) {}
 
-  // Value: a number or a string, or a list or an optional of them.
+  // Value: a number or a string, or a list or an optional of them.  An empty string, of a variable
+  // that is not set, is refused: without the option something else would be done.
   template <typename Value>
   CommandOption add_option(
       const std::string& names, Value& value, const std::string& description = "");

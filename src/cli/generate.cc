@@ -126,7 +126,7 @@ void add_generate(CLI::App& app, Common& common) {
           "--max-new-tokens",
           options->max_new_tokens,
           "Number of tokens to generate; fewer where the tokenizer's end-of-text token comes")
-      ->check(whole_numbers(1))
+      ->transform(whole_numbers(1))
       ->capture_default_str();
   command
       ->add_option(

@@ -163,9 +163,9 @@ int profile_on(
   }
   const std::size_t measured = different(rounds, Outcome::measured);
   const std::size_t without_time = different(rounds, Outcome::time);
-  const std::string go_on = without_time > 0 || rounds_are_missing(rounds, request)
-                                ? "the same command continues it (--seconds gives it more time)"
-                                : "it is complete";
+  const bool complete = without_time == 0 && !rounds_are_missing(rounds, request);
+  const std::string go_on =
+      complete ? "it is complete" : "the same command continues it (--seconds gives it more time)";
   if (common.json) {
     print_json(
         {{"file", request.file.string()},
@@ -180,12 +180,15 @@ int profile_on(
          {"kernels", result.kernels.size()}});
   } else if (const std::string lacks = lacks_for_a_fit(rounds); !lacks.empty()) {
     fmt::print(
-        "{}\n{} steps measured, {} did not fit into the time\n{}: run the same command again; it "
-        "continues (--seconds gives it more time)\n",
-        verdict("not enough for a fit yet: " + lacks, false),
+        "{}\n{} steps measured; {} would not fit into memory, {} did not fit into the time\n{}: "
+        "{}\n",
+        verdict("not enough for a fit: " + lacks, false),
         measured,
+        different(rounds, Outcome::memory),
         without_time,
-        request.file.string());
+        request.file.string(),
+        complete ? "it is complete: measure other --lengths, or with more memory"
+                 : "run the same command again; it continues (--seconds gives it more time)");
   } else {
     fmt::print(
         "{} steps measured ({} of {} times); {} would not fit into memory, {} did not fit "

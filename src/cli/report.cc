@@ -132,7 +132,7 @@ void add_report(CLI::App& app, Common& common) {
           "--step",
           options->step,
           "Step whose plan is printed (default: the one with most kinds of groups)")
-      ->check(whole_numbers(1));
+      ->transform(whole_numbers(1));
   command
       ->add_option(
           "--beside",

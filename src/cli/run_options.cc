@@ -268,6 +268,17 @@ LoadedConfig load(const RunOptions& options) {
     settings.insert(settings.begin(), "output.name=\"\"");  // the old name is taken
     LoadedConfig loaded = load_config(file, settings);
     expect_files_of("--replay " + options.replay, file, loaded);
+    const auto number = static_cast<int>(loaded.config.parallel.ranks);
+    const int processes =
+        ranks_of(backend_options(loaded.config, options), 0, /*otherwise=*/number);
+    if (processes != number) {
+      throw std::invalid_argument(fmt::format(
+          "--replay {}: its plans are for {} ranks, but there are {} processes: launch {}",
+          options.replay,
+          number,
+          processes,
+          number));
+    }
     return loaded;
   }
   LoadedConfig loaded =

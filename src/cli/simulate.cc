@@ -215,13 +215,23 @@ void set_memory(const std::string& text, Cluster& cluster) {
 // The layer that the options name, or none.
 std::optional<LayerChoice> named_layer(const SimulateOptions& options) {
   if (options.attention.empty()) {
+    const auto refuse = [&](const std::string& name) {
+      throw std::invalid_argument(
+          name +
+          (options.plan.empty()
+               ? " needs --attention; without it all strategies and recompute levels are tried"
+               : ": --plan already says what each layer runs; leave it out"));
+    };
     for (const auto& [name, value] :
          {std::pair{"--mlp", options.mlp}, {"--recompute", options.recompute}}) {
       if (!value.empty()) {
-        throw std::invalid_argument(
-            std::string(name) +
-            " needs --attention; without it all strategies and recompute levels are tried");
+        refuse(name);
       }
+    }
+    if (!options.options.empty()) {
+      std::string name = options.options.begin()->first;
+      std::ranges::replace(name, '_', '-');
+      refuse("--" + name);
     }
     return std::nullopt;
   }
@@ -424,6 +434,11 @@ int simulate_on(
   std::string note;
   if (!options.plan.empty()) {
     plan = read_plan(options.plan);
+    if (const std::vector<std::string> wrong =
+            problems(*plan, {.model = model, .precision = how.precision, .training = how.training});
+        !wrong.empty()) {
+      throw std::invalid_argument(fmt::format("--plan {}: {}", options.plan, list_of(wrong)));
+    }
     note = note_of_tiles(*plan, model.tiles());
   } else if (layer) {
     const Workload workload = workload_of(options, model, cluster);

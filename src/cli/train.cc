@@ -18,6 +18,7 @@
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/printable.h"
 #include "src/plan/base/wrapped_text.h"
 #include "src/plan/config/fields.h"
 #include "src/plan/report/prediction_error.h"
@@ -123,7 +124,7 @@ void print_plan(const TrainSummary& s) {
     const ChosenPlans chosen = chosen_plans(run, kLookedAt);
     if (!chosen.plans.empty()) {
       const auto& [step, plan] = chosen.plans[chosen.first];
-      fmt::print("{}", step_text(run, run.steps[step], plan));
+      fmt::print("{}", printable(step_text(run, run.steps[step], plan)));
     }
   } catch (const std::exception& error) {  // the run is over and saved
     tell("no plan is shown: {}\n", error.what());
@@ -193,7 +194,7 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
   fmt::print("peak memory     {} on the rank with the highest peak\n", bytes_text(s.peak_bytes));
   fmt::print("steps that used each strategy (a step may use several):\n");
   for (const auto& [name, steps] : s.steps_by_strategy) {
-    fmt::print("  {:<50} {}\n", name, steps);
+    fmt::print("  {:<50} {}\n", printable(name), steps);
   }
   const std::string folder = s.folder.string();
   fmt::print("run folder      {}\n", folder);
@@ -282,15 +283,6 @@ std::vector<Given> given_by(const LoadedConfig& config, const RunOptions& option
   return given;
 }
 
-// Of a variable that is not set: without the option a new run would begin.
-Accepts not_empty() {
-  return [](const std::string& text) {
-    return text.empty() ? "is empty: is the variable that it comes from set? Give a name, or leave "
-                          "the option out"
-                        : "";
-  };
-}
-
 int run_train(const RunOptions& options, const Common& common) {
   catch_save_wishes();
   if (!options.print_config) {
@@ -326,7 +318,6 @@ void add_train(CLI::App& app, Common& common) {
           "Continue the run in this folder from its newest checkpoint, with its configuration; "
           "--set may change " +
               changeable_keys())
-      ->check(not_empty())
       ->option_text("RUN");
   command
       ->add_option(
@@ -341,21 +332,18 @@ void add_train(CLI::App& app, Common& common) {
           options->auto_resume,
           "Name of the run (output.name). If it has a checkpoint it is resumed, otherwise it is "
           "started: the same command for every start of a job")
-      ->check(not_empty())
       ->option_text("NAME");
   command
       ->add_option(
           "--replay",
           options->replay,
           "Start a new run with the configuration and the plans of the run in this folder")
-      ->check(not_empty())
       ->option_text("RUN");
   command
       ->add_option(
           "--plan",
           options->plan,
           "Use this plan file for every step; each step draws documents of its lengths")
-      ->check(not_empty())
       ->option_text("FILE");
   command
       ->add_option(

@@ -210,6 +210,15 @@ TEST(ClusterFile, RefusesUnequalNodesAndTooManyRanks) {
   EXPECT_THAT(refusal(twice + between), HasSubstr("add up to more than 1048576 ranks"));
 }
 
+TEST(ClusterFile, OfOneNodeSaysNothingOfLinksBetweenNodes) {
+  const Cluster one = cluster_from_toml(kWhole, "c.toml");
+  EXPECT_EQ(cluster_from_toml(to_toml(one), "c.toml"), one);
+  EXPECT_EQ(with_ranks(one, 1, "c.toml").ranks(), 1);
+  EXPECT_THAT(
+      test::refusal([&] { with_ranks(one, 2 * one.ranks_per_node, "c.toml"); }),
+      HasSubstr("c.toml has one node of 2 ranks and says nothing of links between nodes"));
+}
+
 TEST(ClusterFile, SaysWhoseTheBandwidthIs) {
   const auto between = [](const std::string& whose) {
     return kWhole + "[between_nodes]\nbytes_per_second = 1e9\nlatency_seconds = 2e-6\n" + whose;

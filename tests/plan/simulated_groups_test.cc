@@ -10,11 +10,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
 #include "tests/plan/random_groups.h"
 #include "tests/plan/small_cluster.h"
+#include "tests/support/grid_shapes.h"
 #include "tests/support/sanitized.h"
 
 namespace paradyse {
@@ -137,6 +139,42 @@ TEST(SimulatedGroups, SendTheSameTypesOverTheDomain) {
   plan.micro_batches[0].groups[0].program = "tiled";
   EXPECT_THAT(problems(plan, {.model = m, .precision = narrow}), testing::IsEmpty());
   EXPECT_GT(simulate(plan, m, small_cluster(2, 2), {.precision = narrow}).seconds, 0);
+}
+
+// Sharding groups whose samples have as many rows in other dims, or whose ranks lie otherwise, are
+// not alike: it does not matter which comes first.
+TEST(SimulatedGroups, TellDimsAndMeshesApart) {
+  const Model model = test::small_stdit(1);
+  const DimSizes few = {{"frames", 2}, {"patches", 32}};
+  const DimSizes many = {{"frames", 32}, {"patches", 2}};
+  const BatchSizes one{.lengths = {model.rows(few)}, .dims = {few}};
+  const Plan alone =
+      batch_planner({.model = model, .ranks = 2, .machine = {}, .batch_planner = "groups-of-all"})
+          ->plan(one)
+          .plan.value();
+  const auto both = [&](const DimSizes& first, const DimSizes& second) {
+    Plan plan = alone;
+    plan.ranks = 4;
+    plan.messages = {};
+    plan.lengths = {model.rows(few), model.rows(many)};
+    plan.dims.clear();
+    PlanGroup group = plan.micro_batches.front().groups.front();
+    group.ranks = {0, 1};
+    group.documents = {0};
+    group.dims = first;
+    PlanGroup other = group;
+    other.ranks = {2, 3};
+    other.documents = {1};
+    other.dims = second;
+    plan.micro_batches = {{.groups = {group, other}, .predicted = {}}};
+    EXPECT_THAT(problems(plan, {.model = model}), testing::IsEmpty());
+    return simulate(plan, model, small_cluster(4, 2));
+  };
+  const Simulation first = both(few, many);
+  const Simulation second = both(many, few);
+  EXPECT_DOUBLE_EQ(first.seconds, second.seconds);
+  EXPECT_DOUBLE_EQ(first.model_flops, second.model_flops);
+  EXPECT_NE(both(few, few).model_flops, both(many, many).model_flops);
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ struct Cluster {
   int cores_per_node = 0;
   std::vector<DeviceClass> devices;
   Link inside_node;
-  Link between_nodes;
+  Link between_nodes;  // 0 bytes a second: one node, and nothing is known of others
   // What several ranks of a node want of another node crosses once for each of them (Gloo sends
   // every rank its own), not once for all (NCCL's rings and trees).
   bool copy_for_each_rank = false;

@@ -228,7 +228,14 @@ ReportedRun read_run(const fs::path& folder) {
 
 std::optional<Plan> ReportedRun::plan_of(const ReportedStep& step) const {
   const fs::path file = folder / "plans" / fmt::format("step-{:05}.json", step.step);
-  return fs::exists(file) ? std::optional(read_plan(file)) : std::nullopt;
+  if (!fs::exists(file)) {
+    return std::nullopt;
+  }
+  Plan plan = read_plan(file);
+  if (const std::vector<std::string> wrong = problems(plan); !wrong.empty()) {
+    throw std::invalid_argument(fmt::format("{}: {}", file.string(), wrong.front()));
+  }
+  return plan;
 }
 
 RunTotals totals(const ReportedRun& run) {

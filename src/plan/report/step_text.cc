@@ -32,8 +32,16 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
+// At most so many bytes; no letter is cut in two.
 std::string cut(const std::string& line) {
-  return line.size() <= kColumns ? line : line.substr(0, kColumns - 3) + "...";
+  if (line.size() <= kColumns) {
+    return line;
+  }
+  std::size_t end = kColumns - 3;
+  while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0U) == 0x80U) {
+    --end;
+  }
+  return line.substr(0, end) + "...";
 }
 
 // Words of a text on lines that are indented alike.

@@ -57,6 +57,15 @@ Cluster with_ranks(Cluster cluster, int ranks, const std::string& source) {
         cluster.ranks_per_node,
         cluster.uniform() ? "" : " on several kinds of devices"));
   }
+  if (ranks > cluster.ranks_per_node && cluster.between_nodes.bytes_per_second == 0) {
+    throw std::invalid_argument(fmt::format(
+        "--ranks {}: {} has one node of {} ranks and says nothing of links between nodes: give it "
+        "a "
+        "section [between_nodes] with bytes_per_second and latency_seconds",
+        ranks,
+        source,
+        cluster.ranks_per_node));
+  }
   cluster.devices.resize(1);
   DeviceClass& device = cluster.devices.front();
   if (cluster.shares_cores() && ranks < cluster.ranks_on_node()) {
@@ -307,13 +316,13 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source) {
             std::to_string(cluster.ranks()) + " ranks: nodes are equal runs of neighbouring ranks");
   }
   constexpr const char* kBetween = "between_nodes";
-  const auto link = [&](const std::string& name, bool needed, Link absent) {
+  const auto link = [&](const std::string& name, bool needed) {
     const toml::table* section = table[name].as_table();
     if (section == nullptr && (needed || table.contains(name))) {
       top.refuse(name, "a section with bytes_per_second and latency_seconds is needed");
     }
     if (section == nullptr) {
-      return absent;
+      return Link();
     }
     const Section of_link(*section, source, std::string(name) + ".");
     if (name != kBetween) {
@@ -323,9 +332,8 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source) {
     cluster.node_shares_link = !is_of_rank(of_link, kBandwidthOf, kOfRank);
     return read_link(of_link, {kCopies, kBandwidthOf});
   };
-  cluster.inside_node = link("inside_node", true, {});
-  cluster.between_nodes =
-      link(kBetween, cluster.ranks() > cluster.ranks_per_node, cluster.inside_node);
+  cluster.inside_node = link("inside_node", true);
+  cluster.between_nodes = link(kBetween, cluster.ranks() > cluster.ranks_per_node);
   return cluster;
 }
 
@@ -361,7 +369,9 @@ std::string to_toml(const Cluster& cluster, const std::string& note) {
          << "\nlatency_seconds = " << one.latency_seconds << "\n";
   };
   link("inside_node", cluster.inside_node);
-  link("between_nodes", cluster.between_nodes);
+  if (cluster.between_nodes.bytes_per_second > 0) {
+    link("between_nodes", cluster.between_nodes);
+  }
   if (cluster.copy_for_each_rank) {
     text << kCopies << " = " << quoted(kOfRank) << "\n";
   }

@@ -33,7 +33,7 @@ Cluster machine_cluster(
       .cores_per_node = std::min(machine.cores, ranks),
       .devices = {rank},
       .inside_node = link,
-      .between_nodes = link};
+      .between_nodes = {}};
 }
 
 }  // namespace paradyse

@@ -141,7 +141,8 @@ bool in_domain(const PlanGroup& group, int first, const Plan& plan) {
 }
 
 // All that the result of a weight domain depends on, as text: its groups with ranks counted from
-// the domain's first, documents, shares and programs, and each rank's device and place in its node.
+// the domain's first, documents, shares, meshes, dims and programs, and each rank's device and
+// place in its node.
 std::string domain_key(const Plan& plan, const Cluster& cluster, int first) {
   std::ostringstream key;
   key << std::hexfloat;  // of shares every bit
@@ -169,7 +170,14 @@ std::string domain_key(const Plan& plan, const Cluster& cluster, int first) {
       for (const double share : group.shares) {
         add(share);
       }
-      key << group.program << ")";
+      key << ":";
+      for (const int axis : group.mesh) {
+        add(axis);
+      }
+      for (const auto& [dim, size] : group.dims) {
+        key << dim << "=" << size << " ";
+      }
+      key << ":" << group.program << ")";
     }
   }
   return key.str();

@@ -14,7 +14,8 @@ namespace {
 // A token by its logits [vocab].  Of several that are as likely the first comes first.
 std::int64_t drawn(
     const at::Tensor& logits, const ContinuationRequest& request, std::mt19937_64& random) {
-  auto [sorted, order] = (logits.to(at::kDouble) / request.temperature)
+  const at::Tensor wide = logits.to(at::kDouble);  // below 0 nothing overflows, but to no chance
+  auto [sorted, order] = ((wide - wide.max()) / request.temperature)
                              .sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true);
   if (request.top_k > 0) {
     sorted = sorted.narrow(0, 0, std::min(request.top_k, sorted.size(0)));

@@ -195,10 +195,13 @@ PlanningNumbers planning_numbers(
   PlanningNumbers numbers;
   const bool moved = inputs.moved(config);
   const auto ranks = static_cast<int>(config.parallel.ranks);
-  // That costs were measured on before the run went on with other ranks.
+  // That costs were measured on before the run went on with other ranks.  Where it went by a closed
+  // form since, since they do not extrapolate, a named file says so still.
+  const bool named = !by_their_place(config) && config.costs.file != "none";
   const int costs_of_ranks = !inputs.from                         ? ranks
                              : inputs.from->state.costs_ranks > 0 ? inputs.from->state.costs_ranks
-                                                                  : inputs.from->state.ranks;
+                             : named ? read_costs(config.costs.file).header.ranks
+                                     : inputs.from->state.ranks;
   const int ranks_before = costs_of_ranks != ranks ? costs_of_ranks : 0;
   numbers.machine = inputs.from && !moved ? inputs.from->state.machine
                                           : machine_for(config, inputs.model, backend);

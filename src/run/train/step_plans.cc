@@ -44,6 +44,14 @@ std::string counts_text(const Counts& counts) {
 
 }  // namespace
 
+namespace {
+
+std::filesystem::path recorded_file(const std::filesystem::path& run, std::size_t step) {
+  return run / "plans" / fmt::format("step-{:05}.json", step + 1);
+}
+
+}  // namespace
+
 StepPlans::Planners planners_of(
     PlanningTask task,
     const std::function<std::unique_ptr<BatchPlanner>(PlanningTask task)>& make) {
@@ -190,14 +198,18 @@ void StepPlans::go_back(const BatchPlanner::Learned& kept) {
 }
 
 Plan StepPlans::recorded(std::size_t step) const {
-  const std::filesystem::path file =
-      options_.replay / "plans" / fmt::format("step-{:05}.json", step + 1);
+  const std::filesystem::path file = recorded_file(options_.replay, step);
   if (!std::filesystem::exists(file)) {
+    std::size_t there = 0;  // of the first steps
+    while (there < step && std::filesystem::exists(recorded_file(options_.replay, there))) {
+      ++there;
+    }
     throw std::runtime_error(fmt::format(
-        "--replay: {} does not exist: the run has no plan of step {}; set train.steps = {}",
+        "--replay: {} does not exist: the run has no plan of step {}; {}",
         file.string(),
         step + 1,
-        step));
+        there == 0 ? "it has none of the first step, either"
+                   : fmt::format("set train.steps = {}", there)));
   }
   Plan plan = read_plan(file);
   if (const BatchSizes drawn = options_.batch(step); sizes_of(plan) != drawn) {
