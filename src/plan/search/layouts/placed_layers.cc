@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "paradyse/plan/index.h"
@@ -11,7 +13,11 @@
 namespace paradyse {
 namespace {
 
-constexpr std::int64_t kTiles[] = {1, 4, 16};  // that are looked at
+// Numbers of them that are looked at.
+std::span<const std::int64_t> tile_numbers(const PlacedLayer& layer) {
+  static constexpr std::int64_t kTiles[] = {1, 4, 16};
+  return std::span(kTiles).first(layer.tiles ? std::size(kTiles) : 1);
+}
 
 void set_tiles(PartChoice& choice, const Model& model, std::int64_t tiles) {
   if (tiles > 1 && takes(model.part(choice.part)->kind, choice.strategy, kTilesOption)) {
@@ -32,7 +38,7 @@ std::vector<PricedChoice> priced_choices(
       .domain = of.domain};
   task.streams = streams_of(model, *task.part, given, of.documents);
   std::vector<PricedChoice> priced;
-  for (const std::int64_t tiles : kTiles) {
+  for (const std::int64_t tiles : tile_numbers(of)) {
     PartChoice tiled = given;
     set_tiles(tiled, model, tiles);
     if (tiles > 1 && tiled == given) {
@@ -96,7 +102,7 @@ std::vector<LayerChoice> ways_alike(const PlacedLayer& layer) {
       continue;
     }
     for (const Recompute level : savings.levels) {
-      for (const std::int64_t tiles : kTiles) {
+      for (const std::int64_t tiles : tile_numbers(layer)) {
         for (const bool offload : savings.offload) {
           LayerChoice& way = all.emplace_back(layer.choice);
           set_recompute(way, {.parts = level, .layer = whole});

@@ -14,6 +14,7 @@ struct PlacedLayer {
   int domain = 1;       // ranks that weights are gathered from
   LayerChoice choice;
   SavingChoices savings;
+  bool tiles = true;  // parts may run in them
 };
 
 // Those that no other beats, for plan_layers(): seconds of all ranks together.

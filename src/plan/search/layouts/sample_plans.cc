@@ -185,7 +185,9 @@ SamplePlans::Found SamplePlans::find(const SampleGroup& group, Messages messages
       .domain = costs().domain(),
       .choice = {},
       .savings = savings_};
-  layer.savings.whole &= !savings_.part_by_part || group.ranks == task().ranks || weights_whole();
+  const bool alone = group.ranks == task().ranks || weights_whole();
+  layer.savings.whole &= !savings_.part_by_part || alone;
+  layer.tiles = alone || task().precision.statistic <= task().precision.activation;
   std::vector<StackWays> stacks;
   LayerChoice all_parts;
   for (const Stack& stack : model.stacks()) {

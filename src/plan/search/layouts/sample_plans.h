@@ -51,8 +51,9 @@ class SamplePlans final : public Planning {
   };
   // Remembered until the correction or what rows are held to changes.  Layers are recomputed as a
   // whole where that is asked for, or where others need not do the same: the group has all ranks,
-  // or weights are whole while a step lasts. Throws std::invalid_argument where a part has no way
-  // to run.
+  // or weights are whole while a step lasts.  In two-byte types that goes for tiles, too, since
+  // gradients of parts in tiles are wider.  Throws std::invalid_argument where a part has no way to
+  // run.
   const Found& best(const SampleGroup& group, Messages messages, Caps caps);
 
  private:
