@@ -13,6 +13,7 @@
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/search/layouts/samples_file.h"
 
 namespace paradyse::cli {
 namespace {
@@ -47,6 +48,13 @@ Batch batch_of(const BatchOptions& options) {
   }
   return batch;
 }
+
+// What is said of the batch itself, beside the plan.
+struct BatchWords {
+  std::string text;                      // "40 documents (2 dropped: longer than 192000)"
+  Json json;                             // the same
+  std::vector<std::int64_t> lines = {};  // of the file: where each stands
+};
 
 Json rivals_json(const std::vector<RivalPlan>& rivals) {
   Json json = Json::array();
@@ -91,13 +99,11 @@ void print_rivals(
 }  // namespace
 
 void add_batch_options(Command& command, BatchOptions& options) {
-  command
-      .add_option(
-          "--lengths",
-          options.lengths,
-          "File with one document length (tokens) a line, may be compressed with gzip; -: standard "
-          "input")
-      ->required();
+  command.add_option(
+      "--lengths",
+      options.lengths,
+      "File with one document length (tokens) a line, may be compressed with gzip; -: standard "
+      "input");
   command
       .add_option(
           "--context", options.context, "Longest document in tokens; longer ones are dropped.")
@@ -105,7 +111,9 @@ void add_batch_options(Command& command, BatchOptions& options) {
       ->capture_default_str();
   command
       .add_option(
-          "--batch", options.batch, "Number of documents: the first ones that are not dropped")
+          "--batch",
+          options.batch,
+          "Number of documents or samples: the first ones that are not dropped")
       ->transform(whole_numbers(1))
       ->capture_default_str();
   command
@@ -113,7 +121,8 @@ void add_batch_options(Command& command, BatchOptions& options) {
           "--space",
           options.space,
           "Search space.  flexsp: that of the FlexSP paper, Ulysses on 1, 2, 4, ... ranks; full: "
-          "groups of any size, any attention strategy and recompute level")
+          "groups of any size, any attention strategy and recompute level.  Of samples, only the "
+          "sizes of groups differ")
       ->capture_default_str();
   const std::string names = joined(grouping_planners(), "; ", [](const GroupingPlannerRow& row) {
     return fmt::format("{} ({})", row.name, row.summary);
@@ -180,15 +189,18 @@ std::int64_t memory_of(const BatchOptions& options) {
   return bytes;
 }
 
-int planned_batch(const BatchOptions& options, const Common& common, const AskBatch& ask) {
-  if (options.stream) {
-    return streamed_batches(options, common, ask);
-  }
+namespace {
+
+// Plans what `ask` asks, writes the plan, prints the answer.
+int answered(
+    const BatchOptions& options,
+    const Common& common,
+    const BatchWords& batch,
+    const std::function<BatchQuestion()>& ask) {
   const GroupingPlannerRow& planner = grouping_planner(options.exact ? "exact" : options.planner);
-  const Batch batch = batch_of(options);
   const auto begin = std::chrono::steady_clock::now();
-  const BatchQuestion asked = ask(batch.lengths);
   std::optional<Waiting> waiting(std::in_place, "planning", common.json);
+  const BatchQuestion asked = ask();
   PlannedBatch planned = answer(asked, planner, options.how);
   // All that came between lengths and plan, what groups cost included.
   const double seconds =
@@ -216,9 +228,9 @@ int planned_batch(const BatchOptions& options, const Common& common, const AskBa
         {"planner", planner.name},
         {"space", space.name},
         {"ranks", planned.plan->ranks},
-        {"weight_domain", planned.plan->weight_domain},
-        {"documents", batch.lengths.size()},
-        {"dropped", batch.dropped},
+        {"weight_domain", planned.plan->weight_domain}};
+    json.update(batch.json);
+    json.update(Json{
         {"seconds", planned.seconds},
         {"simulated_seconds", simulated > 0 ? Json(simulated) : Json(nullptr)},
         {"lower_bound_seconds", planned.plan->predicted.lower_bound_seconds.value_or(0)},
@@ -229,7 +241,7 @@ int planned_batch(const BatchOptions& options, const Common& common, const AskBa
         {"planner_seconds", seconds},
         {"search_seconds", planned.search_seconds},
         {"micro_batches", micro_batches},
-        {"hash", hash(*planned.plan)}};
+        {"hash", hash(*planned.plan)}});
     if (options.explain) {
       json["explanation"] = explained(space, planned.grouping);
     }
@@ -240,12 +252,10 @@ int planned_batch(const BatchOptions& options, const Common& common, const AskBa
     return kOk;
   }
   fmt::print(
-      "{:.6g} s for {} ({} dropped: longer than {}) on {},\nsharding group {}, in {}: predicted, "
+      "{:.6g} s for {} on {},\nsharding group {}, in {}: predicted, "
       "without overlap{}\nlower bound {:.6g} s ({}): gap {}{}; {} took {:.1f} ms\n",
       planned.seconds,
-      counted(std::ssize(batch.lengths), "document"),
-      batch.dropped,
-      options.context,
+      batch.text,
       counted(planned.plan->ranks, "rank"),
       planned.plan->weight_domain,
       counted(std::ssize(planned.plan->micro_batches), "micro-batch"),
@@ -263,6 +273,38 @@ int planned_batch(const BatchOptions& options, const Common& common, const AskBa
     print_rivals(planner.name, planned.seconds, others, common);
   }
   return kOk;
+}
+
+}  // namespace
+
+int planned_batch(const BatchOptions& options, const Common& common, const AskBatch& ask) {
+  if (options.lengths.empty()) {
+    throw std::invalid_argument(
+        "--lengths FILE is missing: a file with one document length (tokens) a line");
+  }
+  if (options.stream) {
+    return streamed_batches(options, common, ask);
+  }
+  const Batch batch = batch_of(options);
+  const BatchWords words{
+      .text = fmt::format(
+          "{} ({} dropped: longer than {})",
+          counted(std::ssize(batch.lengths), "document"),
+          batch.dropped,
+          options.context),
+      .json = {{"documents", batch.lengths.size()}, {"dropped", batch.dropped}},
+      .lines = batch.lines};
+  return answered(options, common, words, [&] { return ask(batch.lengths); });
+}
+
+int planned_samples(
+    const BatchOptions& options, const Model& model, const Common& common, const AskSamples& ask) {
+  const ListedSamples batch = read_samples(options.samples, model, options.batch);
+  const BatchWords words{
+      .text = counted(std::ssize(batch.lines), "sample"),
+      .json = {{"samples", batch.lines.size()}},
+      .lines = batch.lines};
+  return answered(options, common, words, [&] { return ask(batch.sizes); });
 }
 
 }  // namespace paradyse::cli

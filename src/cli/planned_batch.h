@@ -13,6 +13,7 @@ namespace paradyse::cli {
 
 struct BatchOptions {
   std::string lengths;
+  std::string samples;  // of commands that plan samples, too
   std::int64_t context = 192'000;
   std::string space = "flexsp";
   std::int64_t batch = 512;
@@ -39,6 +40,10 @@ std::int64_t memory_of(const BatchOptions& options);
 using AskBatch = std::function<BatchQuestion(const std::vector<std::int64_t>& lengths)>;
 // Reads the lengths, plans, writes the plan, prints the answer.  Returns the exit code.
 int planned_batch(const BatchOptions& options, const Common& common, const AskBatch& ask);
+// The same of the samples of a multi-axis model.
+using AskSamples = std::function<BatchQuestion(const BatchSizes& samples)>;
+int planned_samples(
+    const BatchOptions& options, const Model& model, const Common& common, const AskSamples& ask);
 // With --stream: of each line that is read, as it comes, the plan of its lengths; a line of JSON
 // each.  What cannot be planned is {"error": why}, and makes the exit code kFailed at the end.
 int streamed_batches(const BatchOptions& options, const Common& common, const AskBatch& ask);

@@ -552,8 +552,13 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
           std::string(flag) + " needs --cluster measured: a cluster file already has these values");
     }
   }
-  const auto open = options.plan.empty() ? open_planned : open_any_planned;
-  const Model model = without_dropout(open(options.model, "--model").model);
+  const Model model = without_dropout(open_any_planned(options.model, "--model").model);
+  if (model.of_samples() && options.plan.empty()) {
+    throw std::invalid_argument(
+        "simulate: --model " + options.model +
+        " is a video or protein model, which needs --plan FILE; paradyse plan batch --samples and "
+        "plan layout write plans with --out");
+  }
   return measured
              ? simulate_measured(model, options, common)
              : simulate_on(cluster_with(options.cluster, options.ranks, 0), model, options, common);

@@ -21,6 +21,7 @@
 #include "src/plan/profile/fit.h"
 #include "src/plan/report/run_report.h"
 #include "src/plan/search/layers/layer_costs_file.h"
+#include "src/plan/search/layouts/samples_file.h"
 #include "src/run/data/evoformer/alignment.h"
 #include "src/run/data/tokenizer_files.h"
 #include "src/run/train/checkpoint_state.h"
@@ -153,6 +154,15 @@ inline const std::vector<Reader>& readers() {
       {.name = "lengths.txt",
        .sound = "5\n70\n",
        .read = [](const fs::path& file) { read_lengths(file); }},
+      {.name = "samples.txt",
+       .sound = "frames=5 patches=70\npatches=3,frames=2\n",
+       .read =
+           [](const fs::path& file) {
+             read_samples(
+                 file,
+                 read_model(fs::path(PARADYSE_SOURCE_DIR) / "configs/models/stdit_tiny.toml").model,
+                 512);
+           }},
       {.name = "data.jsonl",
        .sound = "{\"tokens\": [1, 2, 3], \"loss_mask\": [0, 1, 1]}\n{\"text\": \"abc\"}\n",
        .read = [](const fs::path& file) { read_corpus(data_at(file)); }},

@@ -1,5 +1,5 @@
-// A batch of documents in groups of different sizes, from the words of who asks to the plan: what
-// `paradyse plan batch` and Python's plan_batch() share.
+// A batch of documents, or of samples, in groups of different sizes, from the words of who asks to
+// the plan: what `paradyse plan batch` and Python's plan_batch() share.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,8 @@ struct BatchQuestion {
   std::function<std::string()> what_would_do;  // where a document is too long for all of them
   // None: there is no model to simulate.  0: not simulated.
   std::function<double(const Plan& plan)> simulated_seconds;
+  // problems() of a plan for these devices; none: the planner's numbers answer for it.
+  std::function<std::vector<std::string>(const Plan& plan)> problems = {};
 };
 
 // Throws std::invalid_argument for values that are not known, and for overlap and sharding groups
@@ -44,6 +46,10 @@ void expect_of_space(const std::string& space, bool overlapped, const std::strin
 BatchQuestion batch_question(
     const ClusterRequest& request, const std::vector<std::int64_t>& lengths);
 
+// The same of samples of a multi-axis model.  Throws like sample_spaces(), and NoPlan for a sample
+// that finds no room.
+BatchQuestion samples_question(const ClusterRequest& request, const BatchSizes& samples);
+
 // The answer is no: why, and what would do.
 class NoPlan : public std::invalid_argument {
  public:
@@ -51,13 +57,14 @@ class NoPlan : public std::invalid_argument {
 };
 
 // Post: there is a plan, without the seconds of planning, so that the same question has the same
-// answer to the last byte wherever it is asked.  Throws NoPlan.
+// answer to the last byte wherever it is asked.  Throws NoPlan, and std::logic_error for a plan
+// with problems.
 PlannedBatch answer(
     const BatchQuestion& question,
     const GroupingPlannerRow& planner,
     const GroupingOptions& options);
 
-// What another planner would take for the same documents; none where it finds no plan.
+// What another planner would take for the same batch; none where it finds no plan.
 struct RivalPlan {
   std::string planner;
   std::optional<double> seconds = {};

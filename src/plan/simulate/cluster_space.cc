@@ -1,7 +1,6 @@
 #include "src/plan/simulate/cluster_space.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -13,14 +12,12 @@
 #include <stdexcept>
 #include <utility>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "paradyse/plan/index.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/cost/memory_signature.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/simulate/additive.h"
-#include "src/plan/simulate/memory_trail.h"
+#include "src/plan/simulate/cluster_groups.h"
 
 namespace paradyse {
 namespace {
@@ -65,31 +62,6 @@ struct Devices {
         costs(cluster, options.simulation) {}
 };
 
-Cluster all_of(Cluster cluster, DeviceClass device) {
-  device.count = cluster.ranks();
-  cluster.devices = {std::move(device)};
-  return cluster;
-}
-
-// All devices as the slowest is in everything, with the least memory.
-Cluster alike(Cluster cluster) {
-  DeviceClass& least = cluster.devices.front();
-  for (const DeviceClass& device : cluster.devices) {
-    const auto lower = [&](double DeviceClass::* speed) {
-      least.*speed = std::min(least.*speed, device.*speed);
-    };
-    lower(&DeviceClass::matmul_flops_per_second);
-    lower(&DeviceClass::float32_flops_per_second);
-    lower(&DeviceClass::matmul_fraction);
-    lower(&DeviceClass::attention_fraction);
-    lower(&DeviceClass::memory_bytes_per_second);
-    lower(&DeviceClass::host_bytes_per_second);
-    least.memory_bytes = std::min(least.memory_bytes, device.memory_bytes);
-    least.launch_seconds = std::max(least.launch_seconds, device.launch_seconds);
-  }
-  return all_of(cluster, least);
-}
-
 // Runs of like devices, none with a part of a node and more.
 struct Run {
   DeviceClass device;
@@ -128,7 +100,7 @@ class Space {
             options));
       }
     }
-    expect_sizes();
+    expect_group_sizes(options.group_sizes, all_sizes(cluster.ranks()));
     const Precision& precision = options.simulation.precision;
     for (int rank = 0; rank < domain_; ++rank) {
       const std::int64_t held =
@@ -200,7 +172,7 @@ class Space {
     price_pools(space.task);
     space.task.micro_batch_seconds =
         devices_.front()->costs.seconds(group(space.idle, 1, 0), {0}, model_).weights;
-    space.batch_seconds = end_of_step(space.idle);
+    space.batch_seconds = end_of_step(space, model_, cluster_, options_.simulation, 1);
     check(space.task);
     return space;
   }
@@ -208,41 +180,19 @@ class Space {
  private:
   // Of groups that lie in so many ranks, of those that are asked for.
   [[nodiscard]] std::vector<int> sizes(int ranks) const {
-    std::vector<int> found = all_sizes(ranks);
-    const std::vector<int>& wanted = options_.group_sizes;
-    if (!wanted.empty()) {
-      std::erase_if(
-          found, [&](int size) { return std::ranges::find(wanted, size) == wanted.end(); });
-    }
-    return found;
+    return wanted_of(all_sizes(ranks), options_.group_sizes);
   }
 
   [[nodiscard]] std::vector<int> all_sizes(int ranks) const {
-    const int node = std::min(cluster_.ranks_per_node, cluster_.ranks());
+    const int most = std::min(ranks, domain_);
+    if (!options_.flexsp) {
+      return sizes_in_nodes(most, std::min(cluster_.ranks_per_node, cluster_.ranks()));
+    }
     std::vector<int> found;
-    for (int size = 1; size <= std::min(ranks, domain_); ++size) {
-      const auto number = static_cast<unsigned>(size);
-      const auto nodes = static_cast<unsigned>(size / node);
-      const bool few = nodes <= 8 || std::has_single_bit(nodes) ||
-                       (nodes % 3 == 0 && std::has_single_bit(nodes / 3));
-      if (options_.flexsp ? std::has_single_bit(number)
-                          : size <= node || (size % node == 0 && few)) {
-        found.push_back(size);
-      }
+    for (int size = 1; size <= most; size *= 2) {
+      found.push_back(size);
     }
     return found;
-  }
-
-  void expect_sizes() const {
-    const std::vector<int> known = all_sizes(cluster_.ranks());
-    for (const int size : options_.group_sizes) {
-      if (std::ranges::find(known, size) == known.end()) {
-        throw std::invalid_argument(fmt::format(
-            "--group-sizes {}: there are no such groups here; accepted: {}",
-            size,
-            fmt::join(known, ", ")));
-      }
-    }
   }
 
   [[nodiscard]] std::vector<LayerRuns> ways(int size) const {
@@ -449,26 +399,6 @@ class Space {
     }
   }
 
-  // Gradients that domains share, and the update.
-  [[nodiscard]] double end_of_step(const LayerRuns& idle) const {
-    Plan plan;
-    plan.model_name = model_.name;
-    plan.layers = model_.layers;
-    plan.ranks = cluster_.ranks();
-    plan.weight_domain = domain_;
-    plan.tiles = model_.tiles();
-    plan.messages.overlap = options_.overlapped;
-    plan.programs["idle"] = idle;
-    plan.lengths = {1};
-    PlanMicroBatch& micro_batch = plan.micro_batches.emplace_back();
-    for (int rank = 0; rank < plan.ranks; ++rank) {
-      micro_batch.groups.push_back({.ranks = {rank}, .documents = {}, .program = "idle"});
-    }
-    micro_batch.groups.front().documents = {0};
-    const Simulation simulation = simulate(plan, model_, cluster_, options_.simulation);
-    return simulation.gradient_seconds + simulation.optimizer_seconds;
-  }
-
   Model model_;
   const Cluster& cluster_;
   const ClusterSpaceOptions& options_;
@@ -480,16 +410,6 @@ class Space {
   std::int64_t tokens_ = 0;  // of the batch
 };
 
-void expect_domain(const Cluster& cluster, const ClusterSpaceOptions& options) {
-  if (options.weight_domain < 0 ||
-      (options.weight_domain > 0 && cluster.ranks() % options.weight_domain != 0)) {
-    throw std::invalid_argument(
-        "a sharding group (weight_domain) of " + std::to_string(options.weight_domain) +
-        " ranks does not divide the cluster's " + std::to_string(cluster.ranks()) +
-        ": sharding groups are equal runs of neighbouring ranks");
-  }
-}
-
 }  // namespace
 
 std::int64_t memory_for(
@@ -497,7 +417,7 @@ std::int64_t memory_for(
     const Cluster& cluster,
     const ClusterSpaceOptions& options,
     std::int64_t tokens) {
-  expect_domain(cluster, options);
+  expect_weight_domain(cluster, options.weight_domain);
   return Space(model, cluster, options).memory_for(tokens);
 }
 
@@ -506,7 +426,7 @@ GroupSpace cluster_space(
     const Cluster& cluster,
     const ClusterSpaceOptions& options,
     std::vector<std::int64_t> lengths) {
-  expect_domain(cluster, options);
+  expect_weight_domain(cluster, options.weight_domain);
   const LengthLimit longest = model.limits.longest;
   for (std::size_t k = 0; k < lengths.size(); ++k) {
     if (!longest.allows(lengths[k])) {

@@ -36,4 +36,18 @@ Cluster machine_cluster(
       .between_nodes = {}};
 }
 
+MachineNumbers machine_numbers(const Cluster& cluster, Precision precision) {
+  const DeviceClass& device = cluster.devices.front();
+  const double peak =
+      precision.activation <= 2 ? device.matmul_flops_per_second : device.float32_flops_per_second;
+  return {
+      .matmul_flops_per_second = peak * device.matmul_fraction,
+      .attention_flops_per_second = peak * device.attention_fraction,
+      .touched_bytes_per_second = device.memory_bytes_per_second,
+      .sent_bytes_per_second = cluster.inside_node.bytes_per_second,
+      .collective_seconds = cluster.inside_node.latency_seconds,
+      .call_seconds = device.launch_seconds,
+      .cores = cluster.ranks()};
+}
+
 }  // namespace paradyse

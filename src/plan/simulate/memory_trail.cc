@@ -1,7 +1,6 @@
 #include "src/plan/simulate/memory_trail.h"
 
 #include <algorithm>
-#include <set>
 
 #include "src/plan/cost/ledger.h"
 
@@ -81,30 +80,6 @@ MemoryTrail memory_trail(
     trail.footprint.peak_bytes = std::max(trail.footprint.peak_bytes, bytes);
   }
   return trail;
-}
-
-std::vector<std::int64_t> memory_signature(
-    const Timeline& timeline, Seat seat, Precision precision) {
-  std::vector<std::int64_t> numbers;
-  std::set<const ScheduledPart::Body*> seen;
-  for (const ScheduledPart& part : timeline) {
-    if (!seen.insert(part.body.get()).second) {
-      continue;
-    }
-    const Program& program = part.program();
-    for (std::size_t v = 0; v < program.values.size(); ++v) {
-      numbers.push_back(bytes(program, static_cast<ValueId>(v), seat, precision));
-    }
-    for (const Op& op : program.ops) {
-      for (const Phase phase : {Phase::forward, Phase::adjoint}) {
-        numbers.push_back(workspace_bytes({program, op, seat, phase, precision}));
-      }
-      for (const Half half : {Half::operands, Half::weights}) {
-        numbers.push_back(workspace_bytes({program, op, seat, Phase::adjoint, precision, half}));
-      }
-    }
-  }
-  return numbers;
 }
 
 }  // namespace paradyse

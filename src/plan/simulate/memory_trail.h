@@ -19,8 +19,4 @@ struct MemoryTrail {
 MemoryTrail memory_trail(
     const Timeline& timeline, Seat seat, Precision precision, std::int64_t base_bytes);
 
-// Seats with equal numbers hold equal bytes all the time.
-std::vector<std::int64_t> memory_signature(
-    const Timeline& timeline, Seat seat, Precision precision);
-
 }  // namespace paradyse

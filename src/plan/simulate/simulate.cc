@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/cost/memory_signature.h"
 #include "src/plan/cost/whole_weights.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/simulate/additive_sums.h"

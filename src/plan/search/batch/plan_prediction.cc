@@ -5,12 +5,17 @@
 #include <numeric>
 
 #include "paradyse/plan/index.h"
+#include "src/plan/cost/memory_signature.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/program/bodies.h"
 #include "src/plan/search/batch/micro_batches.h"
 
 namespace paradyse {
 namespace {
+
+// Ranks that are folded each by itself: to see which of more hold the same takes part of a fold of
+// each.
+constexpr std::size_t kFewRanks = 16;
 
 // Whose parts are kept: a planner tries other layers for groups side by side.
 constexpr std::size_t kGroupsKept = 8;
@@ -111,8 +116,18 @@ FoldedGroup PlanPrediction::fold(
                                                        : timeline(group, model_);
   FoldedGroup folded{
       .domain = parts.front().program().domain, .costed = costed_parts(group.layers)};
+  std::map<std::vector<std::int64_t>, Footprint> alike_seats;
   for (const Seat& seat : seats) {
-    folded.held.push_back(footprint(parts, seat, task_.precision, 0));
+    if (seats.size() <= kFewRanks) {
+      folded.held.push_back(footprint(parts, seat, task_.precision, 0));
+      continue;
+    }
+    const auto [held, fresh] =
+        alike_seats.try_emplace(memory_signature(parts, seat, task_.precision));
+    if (fresh) {
+      held->second = footprint(parts, seat, task_.precision, 0);
+    }
+    folded.held.push_back(held->second);
   }
   if (const TimeModel& by = seconds_from(folded.domain); by.by_work()) {
     folded.parts.resize(folded.costed.size());

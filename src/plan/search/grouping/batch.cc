@@ -25,9 +25,11 @@ PlannedBatch plan_batch(
     const GroupingOptions& options) {
   PlannedBatch best;
   best.seconds = std::numeric_limits<double>::infinity();
+  bool proved = true;  // of every space that has plans
   const auto begin = std::chrono::steady_clock::now();
   for (std::size_t s = 0; s < spaces.size(); ++s) {
     GroupingAnswer answer = planner.plan_on(spaces[s].task, options);
+    proved = proved && (answer.optimal || !too_long(spaces[s].task).empty());
     if (!answer.grouping) {
       best.why_not = best.why_not.empty() ? answer.why_not : best.why_not;
       continue;
@@ -37,7 +39,6 @@ PlannedBatch plan_batch(
       best.seconds = seconds;
       best.space = s;
       best.grouping = *std::move(answer.grouping);
-      best.optimal = answer.optimal;
       best.plan.emplace();
     }
   }
@@ -48,7 +49,8 @@ PlannedBatch plan_batch(
   }
   best.why_not.clear();
   best.bound = least_bound(spaces);
-  if (best.optimal && spaces.size() == 1) {
+  best.optimal = proved;
+  if (best.optimal) {
     best.bound = {.seconds = best.seconds, .name = "optimum, proved"};
   }
   best.plan = plan_of(spaces[best.space], best.grouping);
@@ -74,6 +76,7 @@ LowerBound least_bound(const std::vector<GroupSpace>& spaces) {
 
 std::string explained(const GroupSpace& space, const Grouping& grouping) {
   const GroupingTask& task = space.task;
+  const std::string what = space.of_samples() ? "sample" : "document";
   std::string said;
   double all = 0;     // rank seconds
   double wasted = 0;  // more than where documents need least
@@ -97,7 +100,9 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
       const double seconds = group_seconds(task, group);
       const std::int64_t tokens = group_tokens(task, group);
       ++kind.groups;
-      kind.documents += std::ssize(group.documents);
+      kind.documents += space.of_samples()
+                            ? std::ssize(space.items[idx(group.documents[0])].samples)
+                            : std::ssize(group.documents);
       kind.tokens += tokens;
       kind.seconds += seconds;
       busy += type.worth();
@@ -116,17 +121,22 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
     idle += (task.ranks - busy) * slowest;
     all += task.ranks * slowest;
     said += "micro-batch " + std::to_string(m) + ": " + text(task.micro_batch(slowest)) +
-            " s, slowest group " + text(slowest) + " s; " + std::to_string(fullest) + " of " +
-            counted(std::ssize(micro_batch), "group") +
-            (fullest == 1 ? " is full\n" : " are full\n");
+            " s, slowest group " + text(slowest) + " s; ";
+    const std::string groups = counted(std::ssize(micro_batch), "group");
+    said += space.of_samples() ? groups + "\n"  // each has room for what it has, and for no other
+                               : std::to_string(fullest) + " of " + groups +
+                                     (fullest == 1 ? " is full\n" : " are full\n");
     for (const auto& [t, kind] : kinds) {
       const GroupType& type = task.types[idx(t)];
+      const std::string filled =
+          space.of_samples()
+              ? ""
+              : ", filled " + percent(
+                                  static_cast<double>(kind.tokens) /
+                                  (kind.groups * static_cast<double>(type.capacity)));
       said += "  " + counted(kind.groups, "group") + " of " + type.name + ": " +
-              counted(kind.documents, "document") + ", filled " +
-              percent(
-                  static_cast<double>(kind.tokens) /
-                  (kind.groups * static_cast<double>(type.capacity))) +
-              ", computing " + percent(kind.seconds / (kind.groups * slowest)) + "\n";
+              counted(kind.documents, what) + filled + ", computing " +
+              percent(kind.seconds / (kind.groups * slowest)) + "\n";
     }
   }
   const double beside = grouping.seconds * task.ranks - all;
@@ -135,9 +145,9 @@ std::string explained(const GroupSpace& space, const Grouping& grouping) {
     said += "share of rank time: " + percent(beside / total) +
             " per-micro-batch overhead (weights, gradients; micro-batches: " +
             std::to_string(grouping.micro_batches.size()) + "), " + percent(wasted / total) +
-            " for documents in larger groups than they need, " + percent(waiting / total) +
-            " waiting for the slowest group, " + percent(idle / total) +
-            " on ranks without documents\n";
+            " for " + what + "s in larger groups than they need, " + percent(waiting / total) +
+            " waiting for the slowest group, " + percent(idle / total) + " on ranks without " +
+            what + "s\n";
   }
   return said;
 }

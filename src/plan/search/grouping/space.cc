@@ -57,6 +57,11 @@ std::optional<PlanMicroBatch> side_by_side(
   return planned;
 }
 
+const LayerRuns& GroupSpace::program(const Grouping::Group& group) const {
+  const std::size_t type = idx(group.type);
+  return programs[of_samples() ? items[idx(group.documents.front())].programs[type] : type];
+}
+
 Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
   const GroupingTask& task = space.task;
   if (const std::vector<std::string> found = problems(task, grouping); !found.empty()) {
@@ -72,7 +77,7 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
   plan.weight_domain = space.weight_domain;
   plan.tiles = space.tiles;
   plan.messages = space.messages;
-  plan.lengths = task.lengths;
+  plan.lengths = space.of_samples() ? space.rows : task.lengths;
   plan.planner_space = space.name;
   double total = space.batch_seconds;
   for (const Grouping::MicroBatch& micro_batch : grouping.micro_batches) {
@@ -80,17 +85,49 @@ Plan plan_of(const GroupSpace& space, const Grouping& grouping) {
         task,
         micro_batch,
         [&](const Grouping::Group& group) {
-          return std::optional(use(plan, space.programs[idx(group.type)]));
+          return std::optional(use(plan, space.program(group)));
         },
         [&] { return std::optional(use(plan, space.idle)); });
     if (!planned) {
       throw std::logic_error("a planner's groups do not fit side by side");
     }
+    for (PlanGroup& group : planned->groups) {
+      if (space.of_samples() && !group.documents.empty()) {
+        const SampleItem& item = space.items[idx(group.documents.front())];
+        group.documents = item.samples;
+        group.dims = item.dims;
+      }
+    }
     total += planned->predicted.seconds.value_or(0);
     plan.micro_batches.push_back(*std::move(planned));
   }
   plan.predicted.seconds = total;
+  say_dims_once(plan);
   return plan;
+}
+
+void say_dims_once(Plan& plan) {
+  const DimSizes* dims = nullptr;
+  for (const PlanMicroBatch& micro : plan.micro_batches) {
+    for (const PlanGroup& group : micro.groups) {
+      if (group.documents.empty()) {
+        continue;
+      }
+      if (dims != nullptr && *dims != group.dims) {
+        return;
+      }
+      dims = &group.dims;
+    }
+  }
+  if (dims == nullptr) {
+    return;
+  }
+  plan.dims = *dims;
+  for (PlanMicroBatch& micro : plan.micro_batches) {
+    for (PlanGroup& group : micro.groups) {
+      group.dims.clear();
+    }
+  }
 }
 
 LayerRuns uniform_program(

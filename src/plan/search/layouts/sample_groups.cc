@@ -19,46 +19,26 @@ namespace {
 
 // What a unit counts beside its rows: of two together there are more than any group has room for.
 constexpr std::int64_t kUnitTokens = std::int64_t{1} << 45;
-// Seconds of units that a group has no room for.
-constexpr double kNoRoomSeconds = 1e12;
 // Of the fast planner, times its default: planning runs beside training.
 constexpr double kShareOfMoves = 0.1;
-
-// Samples that run at once, all of one size.
-struct Unit {
-  const SamplesOfASize* size = nullptr;
-  std::vector<std::int64_t> samples;  // by number in the batch
-
-  [[nodiscard]] std::int64_t rows() const { return size->rows * std::ssize(samples); }
-};
-
-// So many at once, or one fewer.
-std::vector<Unit> units_of(const std::vector<SamplesOfASize>& sizes, std::int64_t at_once) {
-  std::vector<Unit> units;
-  for (const SamplesOfASize& size : sizes) {
-    const auto count = std::ssize(size.samples);
-    const auto pieces = static_cast<int>((count + at_once - 1) / at_once);
-    for (const Piece& piece : even_cuts(count, pieces)) {
-      Unit& unit = units.emplace_back(Unit{.size = &size, .samples = {}});
-      for (const Interval run : piece) {
-        for (std::int64_t i = run.begin; i < run.end; ++i) {
-          unit.samples.push_back(size.samples[idx(i)]);
-        }
-      }
-    }
-  }
-  std::ranges::stable_sort(units, {}, &Unit::rows);  // what has fewer rows fits where more fit
-  return units;
-}
 
 class UnitGroups {
  public:
   UnitGroups(
-      SamplePlans& samples, std::vector<Unit> units, const std::vector<int>& ranks, Caps caps)
-      : samples_(samples), units_(std::move(units)), caps_(caps) {
+      SamplePlans& samples,
+      const std::vector<SamplesOfASize>& sizes,
+      std::int64_t at_once,
+      const std::vector<int>& ranks,
+      Caps caps)
+      : samples_(samples),
+        sizes_(sizes),
+        units_(sample_units(sizes, std::vector<std::int64_t>(sizes.size(), at_once))),
+        caps_(caps) {
+    // what has fewer rows fits where more fit
+    std::ranges::stable_sort(units_, {}, [&](const SampleUnit& unit) { return rows(unit); });
     grouping_.ranks = samples_.task().ranks;
-    for (const Unit& unit : units_) {
-      grouping_.lengths.push_back(kUnitTokens + unit.rows());
+    for (const SampleUnit& unit : units_) {
+      grouping_.lengths.push_back(kUnitTokens + rows(unit));
     }
     std::vector<GroupsOfAKind> kinds;
     for (const int size : ranks) {
@@ -90,12 +70,18 @@ class UnitGroups {
   }
 
  private:
+  [[nodiscard]] std::int64_t rows(const SampleUnit& unit) const {
+    return sizes_[unit.size].rows * unit.count();
+  }
+
   // None, too, where there is no way to run on so few ranks.
-  std::optional<SamplePlans::Fitting> fitting(const Unit& unit, std::int64_t count, int ranks) {
+  std::optional<SamplePlans::Fitting> fitting(
+      const SampleUnit& unit, std::int64_t count, int ranks) {
+    const SamplesOfASize& size = sizes_[unit.size];
     try {
       return samples_
           .best(
-              {.dims = unit.size->dims, .rows = unit.size->rows, .samples = count, .ranks = ranks},
+              {.dims = size.dims, .rows = size.rows, .samples = count, .ranks = ranks},
               samples_.messages(),
               caps_)
           .fitting;
@@ -108,7 +94,7 @@ class UnitGroups {
     std::vector<double> seconds(units_.size(), kNoRoomSeconds);
     std::int64_t capacity = 0;
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      const auto found = fitting(units_[u], std::ssize(units_[u].samples), ranks);
+      const auto found = fitting(units_[u], units_[u].count(), ranks);
       if (!found) {
         break;
       }
@@ -133,9 +119,8 @@ class UnitGroups {
         grouping_,
         groups,
         [&](const Grouping::Group& group) {
-          const Unit& unit = units_[idx(group.documents.front())];
-          const int ranks = grouping_.types[idx(group.type)].ranks;
-          return named(fitting(unit, std::ssize(unit.samples), ranks));
+          const SampleUnit& unit = units_[idx(group.documents.front())];
+          return named(fitting(unit, unit.count(), grouping_.types[idx(group.type)].ranks));
         },
         // idle ranks gather weights as the others do
         [&] { return named(fitting(units_.front(), 1, 1)); });
@@ -144,9 +129,9 @@ class UnitGroups {
     }
     for (PlanGroup& group : micro->groups) {
       if (!group.documents.empty()) {
-        const Unit& unit = units_[idx(group.documents.front())];
+        const SampleUnit& unit = units_[idx(group.documents.front())];
         group.documents = unit.samples;
-        group.dims = unit.size->dims;
+        group.dims = sizes_[unit.size].dims;
         if (std::ssize(group.ranks) == grouping_.ranks) {
           group.mesh = samples_.task().mesh;
         }
@@ -157,7 +142,8 @@ class UnitGroups {
   }
 
   SamplePlans& samples_;
-  std::vector<Unit> units_;
+  const std::vector<SamplesOfASize>& sizes_;
+  std::vector<SampleUnit> units_;
   Caps caps_;
   GroupingTask grouping_;
 };
@@ -176,7 +162,7 @@ std::optional<Plan> samples_in_groups(
   }
   std::optional<Plan> best;
   for (std::int64_t at_once = 1;; at_once = std::min(most, 2 * at_once)) {
-    UnitGroups groups(samples, units_of(sizes, at_once), ranks, caps);
+    UnitGroups groups(samples, sizes, at_once, ranks, caps);
     if (!groups.any()) {
       break;  // there is no room for more at once
     }
@@ -188,13 +174,8 @@ std::optional<Plan> samples_in_groups(
       break;
     }
   }
-  if (best && sizes.size() == 1) {  // said once
-    best->dims = sizes.front().dims;
-    for (PlanMicroBatch& micro : best->micro_batches) {
-      for (PlanGroup& group : micro.groups) {
-        group.dims.clear();
-      }
-    }
+  if (best) {
+    say_dims_once(*best);
   }
   return best;
 }

@@ -145,15 +145,7 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
   }
   const auto begin = std::chrono::steady_clock::now();
   const PlanningTask& task = samples_.task();
-  std::vector<SamplesOfASize> sizes;  // as they come
-  for (std::size_t i = 0; i < batch.lengths.size(); ++i) {
-    const DimSizes& dims = batch.dims.empty() ? task.dims : batch.dims[i];
-    auto found = std::ranges::find(sizes, dims, &SamplesOfASize::dims);
-    if (found == sizes.end()) {
-      found = sizes.insert(found, {.dims = dims, .rows = batch.lengths[i]});
-    }
-    found->samples.push_back(static_cast<std::int64_t>(i));
-  }
+  const std::vector<SamplesOfASize> sizes = samples_by_size(batch, task.dims);
   Answer answer = samples_.faster_of_both([&] {
     Answer best;
     if (ranks_.back() == task.ranks) {

@@ -16,6 +16,7 @@
 
 #include "src/plan/search/batch/planning.h"
 #include "src/plan/search/layers/part_choices.h"
+#include "src/plan/search/layouts/sample_units.h"
 
 namespace paradyse {
 
@@ -27,13 +28,6 @@ struct SampleGroup {
   int ranks = 1;
 
   friend auto operator<=>(const SampleGroup&, const SampleGroup&) = default;
-};
-
-// Samples of a batch that have the same sizes.
-struct SamplesOfASize {
-  DimSizes dims;
-  std::int64_t rows = 0;                   // of a sample
-  std::vector<std::int64_t> samples = {};  // by number in the batch
 };
 
 class SamplePlans final : public Planning {

@@ -1,5 +1,6 @@
 #include "src/plan/search/layouts/samples.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -50,6 +51,29 @@ Documents samples_of(
   }
   documents.mesh = mesh;
   return documents;
+}
+
+std::vector<std::string> given_dims(const Model& model) {
+  const bool pairs = model.has_dim("residues");
+  std::vector<std::string> dims;
+  for (const Stream& stream : model.streams) {
+    for (const std::string& dim : stream.rows) {
+      const bool follows = dim == "batch" || (pairs && (dim == "i" || dim == "j"));
+      if (!follows && std::ranges::find(dims, dim) == dims.end()) {
+        dims.push_back(dim);
+      }
+    }
+  }
+  return dims;
+}
+
+DimSizes with_pairs(const Model& model, DimSizes given) {
+  for (const char* const dim : {"i", "j"}) {
+    if (model.has_dim(dim) && given.contains("residues")) {
+      given[dim] = given.at("residues");
+    }
+  }
+  return given;
 }
 
 }  // namespace paradyse

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "paradyse/plan/model.h"
@@ -18,5 +19,11 @@ Documents samples_of(
     std::int64_t batch,
     int ranks,
     const std::vector<int>& mesh);
+
+// Dims that the sizes of a sample say, in the order of the model's streams: all but the batch's,
+// and i and j, which number pairs of residues.
+std::vector<std::string> given_dims(const Model& model);
+// The same sizes with those of i and j, where the model has them.
+DimSizes with_pairs(const Model& model, DimSizes given);
 
 }  // namespace paradyse
