@@ -188,7 +188,9 @@ TEST(PublishedConfigs, AreRefusedForWhatIsNotThere) {
   expect_refused(kOlmo2, "partial_rotary_factor", 0.5, "not implemented");
   expect_refused(kOlmo2, "clip_qkv", 8.0, "not known");
   expect_refused(kPythia, "rotary_pct", 1.5, "part of head_dim");
-  expect_refused(kPythia, "rope_theta", 500.0, "not known");  // transformers does not read it here
+  // transformers 4.45 to 4.57 writes these beside the keys that it reads.
+  expect_refused(kPythia, "rope_theta", 500.0, "rotary_emb_base", "make it 10000");
+  expect_refused(kPythia, "partial_rotary_factor", 0.5, "rotary_pct", "make it 0.25");
   expect_refused(kPythia, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "\"default\"");
   expect_refused(
       kPythia, "rope_parameters", {{"partial_rotary_factor", 0.5}}, "rotary_pct is 0.25", "0.5");
@@ -228,6 +230,50 @@ TEST(PublishedConfigs, AreRefusedForWhatIsNotThere) {
       "global_attn_every_n_layers is 3",
       "layer_types differs");
   expect_refused(kModernBert, "is_decoder_of", true, "not known");
+}
+
+TextShape read_with(const char* text, const nlohmann::json& changes) {
+  nlohmann::json config = nlohmann::json::parse(text);
+  config.update(changes);
+  return text_shape_from_config(config, "a folder");
+}
+
+TEST(PublishedConfigs, MaySayAKeyTwice) {
+  const nlohmann::json twice = {{"rope_theta", 10000}, {"partial_rotary_factor", 0.25}};
+  EXPECT_EQ(read_with(kPythia, twice), read(kPythia));
+  nlohmann::json alone = nlohmann::json::parse(kPythia);
+  alone.erase("rotary_pct");
+  alone.erase("rotary_emb_base");
+  alone.update(twice);
+  EXPECT_EQ(read(alone.dump().c_str()), read(kPythia));  // what transformers takes anyway
+  expect_refused(alone.dump().c_str(), "rope_theta", 500, "rotary_emb_base or rope_parameters");
+  alone["rope_parameters"] = {{"rope_theta", 500}, {"partial_rotary_factor", 0.25}};
+  expect_refused(alone.dump().c_str(), "rope_theta", 10000, "make it 500");
+  alone["rope_theta"] = 500;
+  EXPECT_EQ(read(alone.dump().c_str()), read_with(kPythia, {{"rotary_emb_base", 500}}));
+}
+
+TEST(PublishedConfigs, AgreeInWhatTheySayOfRopeTwice) {
+  const nlohmann::json half = {{"rope_theta", 500.0}, {"partial_rotary_factor", 0.5}};
+  nlohmann::json both = {{"rope_scaling", half}, {"rope_parameters", half}};
+  nlohmann::json mini = nlohmann::json::parse(kPhi3Mini4k);
+  mini.erase("rope_theta");
+  const std::string text = mini.dump();
+  EXPECT_EQ(read_with(text.c_str(), both).rope_theta, 500.0);
+  both["rope_scaling"] = nlohmann::json::object();  // says nothing
+  EXPECT_EQ(read_with(text.c_str(), both).rope_theta, 500.0);
+  for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
+    both["rope_scaling"] = half;
+    both["rope_scaling"][key] = 0.75;
+    const auto refusal = [&] { return test::refusal([&] { read_with(text.c_str(), both); }); };
+    EXPECT_THAT(
+        refusal(),
+        testing::AllOf(
+            HasSubstr(std::string("rope_parameters: ") + key + " is "),
+            HasSubstr("but with rope_scaling it is 0.75")));
+    both["rope_scaling"].erase(key);  // transformers takes this one alone, with what is usual
+    EXPECT_THAT(refusal(), HasSubstr("but with rope_scaling it is 1"));
+  }
 }
 
 }  // namespace

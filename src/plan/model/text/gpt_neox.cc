@@ -19,7 +19,12 @@ TextShape read_gpt_neox(const Keys& keys) {
   read_rope(
       keys,
       shape,
-      {.theta = "rotary_emb_base", .part = "rotary_pct", .absent_part = 0.25, .stretched = false});
+      {.theta = "rotary_emb_base",
+       .part = "rotary_pct",
+       .absent_part = 0.25,
+       .also_theta = "rope_theta",
+       .also_part = "partial_rotary_factor",
+       .stretched = false});
   shape.activation = read_activation(keys, "hidden_act", "gelu");
   shape.qkv_bias = shape.out_bias = keys.flag("attention_bias", true);
   shape.mlp_bias = true;
@@ -84,6 +89,8 @@ TextFamily gpt_neox_family() {
            "use_parallel_residual",
            "rotary_pct",
            "rotary_emb_base",
+           "partial_rotary_factor",  // rotary_pct's other name
+           "rope_theta",             // rotary_emb_base's
            "rope_scaling",
            "rope_parameters",
            "hidden_act",

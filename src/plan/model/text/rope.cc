@@ -15,6 +15,8 @@ namespace {
 using nlohmann::json;
 using Type = RopeScaling::Type;
 
+constexpr const char* kPart = "partial_rotary_factor";
+
 // Yarn's factor of cosines and sines where the file does not say one.
 double yarn_attention_factor(const Keys& keys, double factor) {
   const auto grown = [factor](double scale) {
@@ -33,10 +35,10 @@ RopeScaling scaling_of(
       names.stretched ? std::vector<std::string>{"default", "linear", "llama3", "yarn"}
                       : std::vector<std::string>{"default"};
   const std::string type = keys.name("rope_type", keys.name("type", "default", types), types);
-  std::vector<std::string> known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+  std::vector<std::string> known = {"rope_type", "type", "rope_theta", kPart};
   RopeScaling scaling;
   if (names.part == nullptr) {
-    keys.expect("partial_rotary_factor", 1.0, "rotating a part of a head is not implemented");
+    keys.expect(kPart, 1.0, "rotating a part of a head is not implemented");
   }
   if (type == "default") {
     keys.refuse_unknown(known);
@@ -119,6 +121,8 @@ void read_rope(const Keys& keys, TextShape& shape, const RopeKeys& names) {
   double part = names.part == nullptr ? 1.0 : keys.positive(names.part, names.absent_part);
   bool part_said = names.part == nullptr;
   const char* said = nullptr;
+  const double top_theta = shape.rope_theta;
+  const double top_part = part;
   const auto positions = [&keys, &shape] {
     const bool absent = !keys.says("max_position_embeddings");
     return absent && keys.published("max_position_embeddings") > 0
@@ -127,25 +131,37 @@ void read_rope(const Keys& keys, TextShape& shape, const RopeKeys& names) {
   };
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const json* parameters = keys.find(key);
-    if (parameters == nullptr) {
+    if (parameters == nullptr || *parameters == json::object()) {
       continue;
     }
     if (!parameters->is_object()) {
       keys.refuse(key, "accepted is an object with rope_theta, rope_type and what that type needs");
     }
     const Keys inner(*parameters, keys.where() + ": " + key);
-    const double theta = inner.positive("rope_theta", shape.rope_theta);
-    if (keys.find(names.theta) != nullptr && theta != shape.rope_theta) {
+    const double theta = inner.positive("rope_theta", top_theta);
+    if (keys.find(names.theta) != nullptr && theta != top_theta) {
       keys.refuse(
           names.theta,
           std::string("but ") + key + " says " + json(theta).dump() +
               ": remove the one that is wrong");
     }
+    const auto differs = [&](const char* name, double before) {
+      inner.refuse(
+          name,
+          std::string("but with ") + said + " it is " + json(before).dump() +
+              ": remove the object that is wrong");
+    };
+    if (said != nullptr && theta != shape.rope_theta) {
+      differs("rope_theta", shape.rope_theta);
+    }
     shape.rope_theta = theta;
     const RopeScaling scaling = scaling_of(inner, positions, names);
-    if (names.part != nullptr && inner.find("partial_rotary_factor") != nullptr) {
-      const double said_part = inner.positive("partial_rotary_factor", part);
-      if (keys.find(names.part) != nullptr && said_part != part) {
+    const double said_part = names.part == nullptr ? part : inner.positive(kPart, top_part);
+    if (said != nullptr && said_part != part) {
+      differs(kPart, part);
+    }
+    if (names.part != nullptr && inner.find(kPart) != nullptr) {
+      if (keys.find(names.part) != nullptr && said_part != top_part) {
         keys.refuse(
             names.part,
             std::string("but ") + key + " says " + json(said_part).dump() +
@@ -153,7 +169,7 @@ void read_rope(const Keys& keys, TextShape& shape, const RopeKeys& names) {
       }
       part = said_part;
       part_said = true;
-      read_turned(inner, "partial_rotary_factor", part, shape);
+      read_turned(inner, kPart, part, shape);
     }
     if (said != nullptr && scaling != shape.rope_scaling) {
       keys.refuse(key, std::string("but ") + said + " differs: remove the one that is wrong");
@@ -164,6 +180,16 @@ void read_rope(const Keys& keys, TextShape& shape, const RopeKeys& names) {
   if (!part_said) {
     read_turned(keys, names.part, part, shape);
   }
+  const auto expect_same = [&keys](const char* other, const char* name, double value) {
+    if (other != nullptr && keys.positive(other, value) != value) {
+      keys.refuse(
+          other,
+          std::string("but ") + name + " or rope_parameters, which transformers reads, make it " +
+              json(value).dump() + ": correct the one that is wrong, or remove " + other);
+    }
+  };
+  expect_same(names.also_theta, names.theta, shape.rope_theta);
+  expect_same(names.also_part, names.part, part);
 }
 
 // At the top, as transformers 4 writes it: version 5 reads it there too, but version 4 would

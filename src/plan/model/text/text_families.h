@@ -48,6 +48,9 @@ struct RopeKeys {
   const char* theta = "rope_theta";
   const char* part = nullptr;  // of each head's columns, the first, that turn; null: all do
   double absent_part = 1.0;
+  // Names that some versions of transformers write beside `theta` and `part`, with the same values.
+  const char* also_theta = nullptr;
+  const char* also_part = nullptr;
   bool stretched = true;  // over more positions than it was trained on
 };
 
