@@ -276,5 +276,27 @@ TEST(PublishedConfigs, AgreeInWhatTheySayOfRopeTwice) {
   }
 }
 
+TEST(PublishedConfigs, ANullThatIsFalseToTransformersIsRefused) {
+  for (const char* const text : {kMistral7B, kPhi3Mini4k, kOlmo2, kGemma2, kGemma3, kPythia}) {
+    expect_refused(text, "is_causal", nullptr, "is null", "as false");
+    nlohmann::json config = nlohmann::json::parse(text);
+    config["is_causal"] = true;
+    EXPECT_EQ(read(config.dump().c_str()), read(text));
+  }
+  nlohmann::json gpt2 = {{"model_type", "gpt2"}};
+  nlohmann::json opt = {{"model_type", "opt"}};
+  expect_refused(gpt2.dump().c_str(), "is_causal", nullptr, "is null", "as false");
+  expect_refused(gpt2.dump().c_str(), "scale_attn_weights", nullptr, "is null", "as false");
+  expect_refused(gpt2.dump().c_str(), "tie_word_embeddings", nullptr, "is null", "as false");
+  expect_refused(opt.dump().c_str(), "is_causal", nullptr, "is null", "as false");
+  expect_refused(opt.dump().c_str(), "do_layer_norm_before", nullptr, "is null", "as false");
+  expect_refused(kPythia, "use_parallel_residual", nullptr, "is null", "as false");
+  expect_refused(kModernBert, "decoder_bias", nullptr, "is null", "as false");
+  expect_refused(kRoberta, "position_embedding_type", nullptr, "is null", "no positions");
+  // Null is what these are otherwise, or transformers does not read them.
+  EXPECT_EQ(read_with(kMistral7B, {{"tie_word_embeddings", nullptr}}), read(kMistral7B));
+  EXPECT_EQ(read_with(kMistral7B01, {{"use_sliding_window", nullptr}}), read(kMistral7B01));
+}
+
 }  // namespace
 }  // namespace paradyse

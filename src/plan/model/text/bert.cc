@@ -14,6 +14,10 @@ TextShape read_bert(const Keys& keys) {
   shape.vocab = keys.size("vocab_size");
   shape.causal = false;
   shape.masked_lm = true;
+  if (const char* const positions = "position_embedding_type";
+      keys.says(positions) && keys.find(positions) == nullptr) {
+    keys.refuse(positions, "accepted is \"absolute\": transformers 4 takes null as no positions");
+  }
   shape.learned_positions = true;
   shape.max_positions = keys.size("max_position_embeddings");
   shape.segments = keys.size("type_vocab_size");

@@ -164,8 +164,11 @@ const json* Keys::find(const std::string& key) const {
 void Keys::refuse(const std::string& key, const std::string& accepted) const {
   const json* value = find(key);
   throw std::invalid_argument(
-      where_ + ": " + key + " is " + (value == nullptr ? "missing" : excerpt(*value)) + "; " +
-      accepted);
+      where_ + ": " + key + " is " +
+      (value != nullptr ? excerpt(*value)
+       : says(key)      ? "null"
+                        : "missing") +
+      "; " + accepted);
 }
 
 void Keys::refuse_unknown(const std::vector<std::string>& known) const {
@@ -188,6 +191,9 @@ void Keys::refuse_unknown(const std::vector<std::string>& known) const {
 
 void Keys::expect(const std::string& key, const json& accepted, const std::string& instead) const {
   const json* value = find(key);
+  if (value == nullptr && says(key) && accepted == true) {
+    refuse(key, "accepted is true, and transformers takes null as false: " + instead);
+  }
   const bool off = value != nullptr && is_off(key, accepted) && is_off(key, *value);
   if (value != nullptr && *value != accepted && !off) {
     refuse(key, "accepted is " + accepted.dump() + ": " + instead);
@@ -253,6 +259,9 @@ double Keys::probability(const std::string& key, double absent) const {
 
 bool Keys::flag(const std::string& key, bool absent) const {
   const json* value = find(key);
+  if (value == nullptr && says(key) && absent) {
+    refuse(key, "transformers takes null as false, and a key that is left out as true: say which");
+  }
   if (value == nullptr) {
     return absent;
   }

@@ -10,7 +10,8 @@
 
 namespace paradyse {
 
-// A key that may only say what this program does anyway; null says nothing and is always accepted.
+// A key that may only say what this program does anyway.  Null says nothing and is accepted, but
+// where true is: to transformers it is false.
 struct FixedKey {
   const char* key;
   const char* accepted;  // JSON
@@ -38,7 +39,8 @@ class Keys {
   // Throws for a key that is none of `known` and might change the mathematics: one that is on
   // (is_off()), or that is off and reads like a known one mistyped.
   void refuse_unknown(const std::vector<std::string>& known) const;
-  // Throws unless the key is absent, null or `accepted`, or off where that is what is accepted.
+  // Throws unless the key is absent, null (of `accepted` = true not), or `accepted`, or off where
+  // that is what is accepted.
   void expect(
       const std::string& key, const nlohmann::json& accepted, const std::string& instead) const;
 
@@ -52,6 +54,7 @@ class Keys {
   [[nodiscard]] double positive(const std::string& key, double absent) const;
   // From 0 to below 1.
   [[nodiscard]] double probability(const std::string& key, double absent) const;
+  // Null is `absent`; it is refused where that is true, since to transformers null is false.
   [[nodiscard]] bool flag(const std::string& key, bool absent) const;
   // One of `accepted`; `hint` ends the message of another.
   [[nodiscard]] std::string name(

@@ -37,7 +37,8 @@ void read_windows(const Keys& keys, TextShape& shape) {
   } else if (!keys.says("sliding_window") && (qwen || shape.architecture == "mistral")) {
     window = 4096;
   }
-  const bool switched_off = !keys.flag("use_sliding_window", !qwen);
+  const bool switched_off =
+      keys.find("use_sliding_window") == nullptr ? qwen : !keys.flag("use_sliding_window", false);
   if (switched_off && window > 0 && !qwen && has_windows(shape.architecture)) {
     keys.refuse(
         "use_sliding_window",
