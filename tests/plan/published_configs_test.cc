@@ -298,5 +298,24 @@ TEST(PublishedConfigs, ANullThatIsFalseToTransformersIsRefused) {
   EXPECT_EQ(read_with(kMistral7B01, {{"use_sliding_window", nullptr}}), read(kMistral7B01));
 }
 
+TEST(PublishedConfigs, OfGemma3AreReadAsBothVersionsDo) {
+  nlohmann::json config = nlohmann::json::parse(kGemma3);
+  expect_refused(
+      kGemma3, "rope_scaling", {{"type", "linear"}, {"factor", 8.0}}, "type is", "as rope_type");
+  EXPECT_EQ(
+      read_with(kGemma3, {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}})
+          .rope_scaling.factor,
+      8.0);
+  expect_refused(kGemma3, "_sliding_window_pattern", 2, "sliding_window_pattern", "layer_types");
+  EXPECT_EQ(read_with(kGemma3, {{"_sliding_window_pattern", 6}}), read(kGemma3));
+  config.erase("sliding_window_pattern");
+  const std::string without = config.dump();
+  EXPECT_EQ(read_with(without.c_str(), {{"_sliding_window_pattern", 6}}), read(kGemma3));
+  expect_refused(without.c_str(), "_sliding_window_pattern", 2, "sliding_window_pattern");
+  config["_sliding_window_pattern"] = 2;
+  config["layer_types"] = std::vector<std::string>(26, "attention");  // full_attention's old name
+  EXPECT_EQ(read(config.dump().c_str()).window, 0);
+}
+
 }  // namespace
 }  // namespace paradyse

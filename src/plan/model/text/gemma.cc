@@ -97,6 +97,16 @@ void read_gemma3_rope(const Keys& keys, TextShape& shape) {
       flat[key] = *value;
     }
   }
+  if (const json* scaling = keys.find("rope_scaling"); scaling != nullptr && scaling->is_object()) {
+    const Keys inner(*scaling, keys.where() + ": rope_scaling");
+    const json* type = inner.find("type");
+    if (type != nullptr && *type != "default" && inner.find("rope_type") == nullptr) {
+      inner.refuse(
+          "type",
+          "transformers 4 reads this key, 5 reads rope_type alone for this model and would not "
+          "stretch: write it as rope_type");
+    }
+  }
   double theta = keys.positive(local, kGemma3WindowTheta);
   if (parameters != nullptr) {
     const auto is_kind = [&](const char* kind) {
@@ -130,11 +140,28 @@ void read_gemma3_rope(const Keys& keys, TextShape& shape) {
   shape.window_rope_theta = shape.window > 0 ? theta : 0;
 }
 
+// Of layers that layer_types does not list.
+std::int64_t gemma3_period(const Keys& keys) {
+  const char* const copy = "_sliding_window_pattern";  // that transformers writes and does not read
+  const auto said = keys.size_or_absent("sliding_window_pattern");
+  if (keys.find("layer_types") != nullptr) {
+    return said.value_or(1);
+  }
+  const std::int64_t period = said ? *said : keys.size("sliding_window_pattern");
+  if (keys.size_or_absent(copy).value_or(period) != period) {
+    keys.refuse(
+        copy,
+        "but transformers reads sliding_window_pattern, which makes it " + std::to_string(period) +
+            ": say that key, or layer_types");
+  }
+  return period;
+}
+
 TextShape read_gemma3(const Keys& keys) {
   TextShape shape = read_gemma(keys, "gemma3_text");
   shape.qk_norm = true;
   shape.logit_cap = cap_of(keys, "final_logit_softcapping", 0);
-  read_gemma_windows(keys, keys.size("sliding_window_pattern"), shape);
+  read_gemma_windows(keys, gemma3_period(keys), shape);
   read_gemma3_rope(keys, shape);
   return shape;
 }
@@ -259,7 +286,6 @@ TextFamily gemma3_family() {
       {{"vocab_size", 262208}, {"max_position_embeddings", 131072}, {"sliding_window_pattern", 6}},
       read_gemma3);
   family.class_begins = "gemma3";
-  family.also_called = {{"_sliding_window_pattern", "sliding_window_pattern"}};
   family.fixed_keys.push_back(
       {"attn_logit_softcapping",
        "null",

@@ -14,7 +14,8 @@ std::optional<std::vector<bool>> read_windowed_layers(const Keys& keys, std::int
     return std::nullopt;
   }
   const auto known = [](const json& type) {
-    return type == "full_attention" || type == "sliding_attention";
+    return type == "full_attention" || type == "sliding_attention" ||
+           type == "attention";  // the first one's old name
   };
   if (!types->is_array() || !std::cmp_equal(types->size(), layers) ||
       !std::all_of(types->begin(), types->end(), known)) {
