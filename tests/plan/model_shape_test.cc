@@ -247,6 +247,27 @@ TEST(TextShape, ARefusedFamilyNamesTheNearest) {
   nearest("t5", "bert", "encoder");
   nearest("gpt_neox_japanese", "gpt_neox", "biases");
   nearest("gpt_neo", "gpt2", "window");
+  nearest("falcon_mamba", "llama", "not all of its layers are attention alone");
+  nearest("qwen3_5_text", "qwen3", "not all of its layers are attention alone");
+  nearest("deepseek_v3", "llama", "latent");
+  // What only begins like one of them may be anything.
+  for (const char* const type : {"gemma4_text", "glm5_next", "deepseek_vl", "bart er", "bar", ""}) {
+    EXPECT_THAT(
+        test::refusal([&] { read(with("model_type", type)); }),
+        AllOf(HasSubstr("model_type is "), testing::Not(HasSubstr("nearest"))));
+  }
+}
+
+TEST(TextShape, SaysThatTheModelTypeIsMissing) {
+  json config = small_config();
+  config.erase("model_type");
+  config.erase("architectures");
+  EXPECT_EQ(read(config).architecture, "llama");
+  config["layer_norm_eps"] = 1e-5;
+  expect_refused(config, "layer_norm_eps", "model_type is missing, so it was read as a \"llama\"");
+  config["architectures"] = {"BertForMaskedLM"};
+  EXPECT_THAT(
+      test::refusal([&] { read(config); }), testing::Not(HasSubstr("model_type is missing")));
 }
 
 TEST(TextShape, ReadsWindows) {

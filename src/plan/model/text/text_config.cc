@@ -49,9 +49,9 @@ const std::vector<TextFamily>& families() {
   return table;
 }
 
-// Families that are not implemented, by how their names begin: the longest that fits counts.
+// Families that are not implemented, by their names.
 struct Foreign {
-  const char* type;
+  const char* types;  // with a space between two
   const char* why;
   const char* nearest;
 };
@@ -60,68 +60,76 @@ constexpr const char* kEncoderDecoder = "it is an encoder with a decoder";
 constexpr const char* kBesideText =
     "it reads more than text; a language model inside it may be supported";
 constexpr const char* kParallel = "its attention and MLP are parallel";
-constexpr const char* kNoAttention = "not all of its layers are attention";
+constexpr const char* kNoAttention = "not all of its layers are attention alone";
+constexpr const char* kPartOfHead = "it rotates a part of each head";
 constexpr std::array kForeign = {
     Foreign{"albert", "its layers share their weights", "bert"},
     Foreign{"baichuan", "its queries, keys and values are one fused tensor", "llama"},
-    Foreign{"bart", kEncoderDecoder, "bert"},
-    Foreign{"bloom", "its positions are biases of attention (ALiBi)", "gpt2"},
-    Foreign{"camembert", "it is a RoBERTa: write that as its model_type", "roberta"},
-    Foreign{"chatglm", "it rotates a part of each head", "llama"},
-    Foreign{"codegen", kParallel, "gpt2"},
-    Foreign{"cohere", kParallel, "llama"},
-    Foreign{"dbrx", kExperts, "llama"},
-    Foreign{"deberta", "its position embeddings are relative", "bert"},
-    Foreign{"deepseek", "its attention is latent and its layers are mixtures of experts", "llama"},
+    Foreign{"bart mbart pegasus marian m2m_100 led blenderbot", kEncoderDecoder, "bert"},
+    Foreign{"t5 mt5 umt5 longt5 t5gemma switch_transformers", kEncoderDecoder, "bert"},
+    Foreign{"bloom mpt", "its positions are biases of attention (ALiBi)", "gpt2"},
+    Foreign{"camembert xlm-roberta", "it is a RoBERTa: write that as its model_type", "roberta"},
+    Foreign{"chatglm glm glm4", kPartOfHead, "llama"},
+    Foreign{"codegen gptj", kParallel, "gpt2"},
+    Foreign{"cohere cohere2 falcon phi phi-msft RefinedWeb RefinedWebModel", kParallel, "llama"},
+    Foreign{"dbrx deepseek glm4_moe llama4 llama4_text phimoe", kExperts, "llama"},
+    Foreign{"deberta deberta-v2", "its position embeddings are relative", "bert"},
+    Foreign{
+        "deepseek_v2 deepseek_v3",
+        "its attention is latent and its layers are mixtures of experts",
+        "llama"},
     Foreign{"electra", "its embedding has a width of its own", "bert"},
-    Foreign{"falcon", kParallel, "llama"},
+    Foreign{
+        "falcon_h1 falcon_mamba jamba bamba mamba mamba2 nemotron_h phi4flash recurrent_gemma rwkv "
+        "zamba zamba2",
+        kNoAttention,
+        "llama"},
     Foreign{"gemma", "it has no norms of what its parts add", "gemma2"},
-    Foreign{"gemma3", kBesideText, "gemma3_text"},
-    Foreign{"gemma3n", "its layers have several streams", "gemma3_text"},
-    Foreign{"glm", "it rotates a part of each head", "llama"},
+    Foreign{"gemma3 gemma4", kBesideText, "gemma3_text"},
+    Foreign{"gemma3n gemma3n_text", "its layers have several streams", "gemma3_text"},
     Foreign{"gpt_bigcode", "its heads share one key and one value head", "gpt2"},
     Foreign{"gpt_neo", "every second layer has a window of attention", "gpt2"},
     Foreign{"gpt_neox_japanese", "its biases are not where GPT-NeoX has them", "gpt_neox"},
-    Foreign{"gpt_oss", kExperts, "qwen3"},
-    Foreign{"gptj", kParallel, "gpt2"},
-    Foreign{"granite", "it multiplies embeddings, residuals and logits by factors", "llama"},
-    Foreign{"internlm", "its weights have other names", "llama"},
-    Foreign{"llama4", kExperts, "llama"},
-    Foreign{"llava", kBesideText, "llama"},
-    Foreign{"mamba", kNoAttention, "llama"},
-    Foreign{"minicpm", "it multiplies embeddings and residuals by factors", "llama"},
+    Foreign{"gpt_oss qwen3_moe", kExperts, "qwen3"},
+    Foreign{
+        "granite granitemoe granitemoeshared granitemoehybrid",
+        "it multiplies embeddings, residuals and logits by factors",
+        "llama"},
+    Foreign{"internlm2", "its weights have other names", "llama"},
+    Foreign{"llava llava_next llava_next_video llava_onevision mllama", kBesideText, "llama"},
+    Foreign{"minicpm minicpm3", "it multiplies embeddings and residuals by factors", "llama"},
     Foreign{"ministral", "its layers differ in their windows", "mistral"},
+    Foreign{"ministral3 mistral4", "it scales queries by their positions", "mistral"},
     Foreign{"mistral3", kBesideText, "mistral"},
     Foreign{"mixtral", kExperts, "mistral"},
-    Foreign{"mllama", kBesideText, "llama"},
-    Foreign{"mpt", "its positions are biases of attention (ALiBi)", "gpt2"},
-    Foreign{"mt5", kEncoderDecoder, "bert"},
     Foreign{"nemotron", "its MLP squares a ReLU", "llama"},
     Foreign{"olmo", "its norms have no weights", "olmo2"},
     Foreign{"olmo3", "its layers differ in their windows", "olmo2"},
+    Foreign{"olmo_hybrid", kNoAttention, "olmo2"},
     Foreign{"olmoe", kExperts, "olmo2"},
     Foreign{"openai-gpt", "its layers are post-norm", "gpt2"},
-    Foreign{"persimmon", "it rotates a part of each head", "llama"},
-    Foreign{"phi", kParallel, "llama"},
-    Foreign{"phi3_v", kBesideText, "phi3"},
-    Foreign{"phi4", kBesideText, "phi3"},
-    Foreign{"phimoe", kExperts, "llama"},
+    Foreign{"persimmon stablelm stablelm_epoch", kPartOfHead, "llama"},
+    Foreign{"phi3_v phi4mm phi4_multimodal", kBesideText, "phi3"},
     Foreign{"qwen", "its weights have other names (it is the first Qwen)", "qwen2"},
-    Foreign{"qwen2_5_vl", kBesideText, "qwen2"},
+    Foreign{"qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_vl", kBesideText, "qwen2"},
     Foreign{"qwen2_moe", kExperts, "qwen2"},
-    Foreign{"qwen2_vl", kBesideText, "qwen2"},
-    Foreign{"qwen3_moe", kExperts, "qwen3"},
-    Foreign{"qwen3_next", kExperts, "qwen3"},
-    Foreign{"qwen3_vl", kBesideText, "qwen3"},
-    Foreign{"recurrent", kNoAttention, "llama"},
-    Foreign{"roberta-prelayernorm", "its norms come before each part", "roberta"},
-    Foreign{"rwkv", kNoAttention, "llama"},
+    Foreign{"qwen3_5 qwen3_omni_moe qwen3_vl qwen3_vl_moe", kBesideText, "qwen3"},
+    Foreign{"qwen3_5_text qwen3_5_moe_text qwen3_next", kNoAttention, "qwen3"},
+    Foreign{"roberta-prelayernorm xlm-roberta-xl", "its norms come before each part", "roberta"},
     Foreign{"smollm3", "some of its layers do not rotate", "llama"},
-    Foreign{"stablelm", "it rotates a part of each head", "llama"},
     Foreign{"starcoder2", "its norms are LayerNorms and its MLP has no gate", "llama"},
-    Foreign{"t5", kEncoderDecoder, "bert"},
-    Foreign{"xlm-roberta", "it is a RoBERTa: write that as its model_type", "roberta"},
 };
+
+// The one that has the type among its names, or nullptr.
+const Foreign* foreign_of(const std::string& type) {
+  const auto named = [&](const Foreign& one) {
+    const std::string types = std::string(" ") + one.types + " ";
+    return types.find(" " + type + " ") != std::string::npos;
+  };
+  const auto* const found = std::ranges::find_if(kForeign, named);
+  const bool one_word = !type.empty() && type.find(' ') == std::string::npos;
+  return one_word && found != kForeign.end() ? found : nullptr;
+}
 
 // What a class is called behind its family's name: "ForCausalLM" of "LlamaForCausalLM".
 constexpr const char* kClassEnds[] = {"For", "Model", "LMHeadModel", "DoubleHeadsModel"};
@@ -169,12 +177,7 @@ const TextFamily& family_of(const Keys& keys) {
     return families().front();
   }
   const std::string type = said->is_string() ? said->get<std::string>() : "";
-  const Foreign* foreign = nullptr;
-  for (const Foreign& one : kForeign) {
-    const bool longer = foreign == nullptr ||
-                        std::string_view(one.type).size() > std::string_view(foreign->type).size();
-    foreign = type.starts_with(one.type) && longer ? &one : foreign;
-  }
+  const Foreign* const foreign = foreign_of(type);
   keys.refuse(
       "model_type",
       (foreign == nullptr ? ""
@@ -303,8 +306,13 @@ void read_heads(
   shape.head_dim = head_dim.value_or(shape.hidden / shape.heads);
 }
 
-TextShape text_shape_from_config(
-    const json& config, const std::string& source, std::vector<std::string>* notes) {
+namespace {
+
+bool names_family(const Keys& keys) {
+  return keys.find("model_type") != nullptr || family_by_class(keys) != nullptr;
+}
+
+TextShape shape_in(const json& config, const std::string& source, std::vector<std::string>* notes) {
   if (!config.is_object()) {
     throw std::invalid_argument(
         source + ": is " + excerpt(config) +
@@ -314,8 +322,7 @@ TextShape text_shape_from_config(
   const TextFamily& family = family_of(said);
   const json own = under_own_names(config, family, said);
   // What names no family is no model that transformers reads, and has no sizes but its own.
-  const bool named = said.find("model_type") != nullptr || family_by_class(said) != nullptr;
-  const Keys keys(own, source, named ? family.sizes : json::object());
+  const Keys keys(own, source, names_family(said) ? family.sizes : json::object());
   std::vector<std::string> known = {"model_type", "architectures", "auto_map"};
   known.insert(known.end(), family.read_keys.begin(), family.read_keys.end());
   std::vector<FixedKey> fixed(kFixedKeys.begin(), kFixedKeys.end());
@@ -365,6 +372,22 @@ TextShape text_shape_from_config(
         " parameters; accepted are at most 2^53: one of the sizes has digits too many");
   }
   return shape;
+}
+
+}  // namespace
+
+TextShape text_shape_from_config(
+    const json& config, const std::string& source, std::vector<std::string>* notes) {
+  try {
+    return shape_in(config, source, notes);
+  } catch (const std::invalid_argument& error) {
+    if (!config.is_object() || names_family(Keys(config, source))) {
+      throw;
+    }
+    throw std::invalid_argument(
+        std::string(error.what()) + "; model_type is missing, so it was read as a \"" +
+        families().front().model_type + "\": say model_type if it is of another family");
+  }
 }
 
 namespace {
