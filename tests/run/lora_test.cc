@@ -516,6 +516,10 @@ TEST_F(LoraFolders, RefuseWhatIsNotImplementedByName) {
            {"modules_to_save", {"lm_head"}},
            {"use_dora", true},
            {"layers_to_transform", {1}},
+           {"layers_to_transform", 0},
+           {"layers_pattern", "none"},
+           {"exclude_modules", "None"},
+           {"trainable_token_indices", 0},
            {"rank_pattern", {{"q_proj", 2}}},
            {"alpha_pattern", {{"q_proj", 2}}},
            {"lora_bias", true},
@@ -533,6 +537,14 @@ TEST_F(LoraFolders, RefuseWhatIsNotImplementedByName) {
            {"something_new", 1}}) {
     EXPECT_THAT(said({{key, value}}), testing::AllOf(HasSubstr("a.json"), HasSubstr(key))) << key;
   }
+  EXPECT_EQ(
+      said(
+          {{"layers_to_transform", json::array()},
+           {"layers_pattern", nullptr},
+           {"exclude_modules", ""},
+           {"rank_pattern", json::object()},
+           {"use_dora", false}}),
+      "");
   EXPECT_THAT(
       said({{"target_modules", {"q_prj"}}}),
       testing::AllOf(HasSubstr("'q_prj'"), HasSubstr("self_attn.q_proj")));
@@ -583,6 +595,13 @@ TEST_F(LoraFolders, SayWhatIsMissingOrDoesNotFit) {
       HasSubstr("save_pretrained"));
   // A base model that is no folder here; and one that is given.
   json config = json_of(golden("peft_llama") / "adapter_config.json");
+  json wrong = config;
+  wrong["base_model_name_or_path"] = peft.path.string();
+  wrong["target_modules"] = {"qkv_proj"};
+  put("adapter_config.json", wrong.dump());
+  EXPECT_THAT(
+      test::refusal<std::exception>([&] { open_model(folder_); }),
+      testing::AllOf(HasSubstr("adapter_config.json: target_modules"), HasSubstr("'qkv_proj'")));
   config["base_model_name_or_path"] = "meta-llama/Llama-2-7b";
   put("adapter_config.json", config.dump());
   EXPECT_THAT(

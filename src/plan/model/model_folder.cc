@@ -104,7 +104,12 @@ fs::path base_of(const fs::path& adapter) {
 }  // namespace
 
 ModelFolder with_adapters(ModelFolder folder, const fs::path& adapter) {
-  folder.model = with_lora(folder.model, adapter_config_in(adapter).lora);
+  const Lora lora = adapter_config_in(adapter).lora;
+  try {
+    folder.model = with_lora(folder.model, lora);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument((adapter / kAdapterConfig).string() + ": " + error.what());
+  }
   folder.adapter = adapter;
   return folder;
 }

@@ -311,6 +311,13 @@ std::vector<std::string> targets_in(const Keys& keys, const json& config) {
   return config.at("target_modules").get<std::vector<std::string>>();
 }
 
+// Of a key that is not read.  A number is a layer, a text a pattern, and means something also where
+// it is 0 or "none".
+bool says_nothing(const json& value) {
+  const auto* const text = value.get_ptr<const json::string_t*>();
+  return text != nullptr ? text->empty() : value == false || value.empty();
+}
+
 }  // namespace
 
 AdapterConfig adapter_config(const std::string& text, const std::string& source) {
@@ -358,8 +365,9 @@ AdapterConfig adapter_config(const std::string& text, const std::string& source)
       "init_lora_weights"};
   known.insert(known.end(), std::begin(kDescriptions), std::end(kDescriptions));
   for (const auto& [key, value] : config.items()) {
-    if (std::ranges::find(known, key) == known.end() && !is_off(key, value)) {
-      keys.refuse(key, "it is not implemented: accepted is null, false or nothing");
+    if (std::ranges::find(known, key) == known.end() && !says_nothing(value)) {
+      keys.refuse(
+          key, "it is not implemented: accepted is null, false, or an empty list or object");
     }
   }
   if (const json* base = keys.find("base_model_name_or_path"); base != nullptr) {
