@@ -547,6 +547,43 @@ TEST_F(ModelFolderTest, ATiedModelWithAnotherHeadIsUntied) {
   }
 }
 
+// transformers 5 calls the head of a GPT-NeoX lm_head, earlier versions embed_out.
+TEST_F(ModelFolderTest, ATiedModelWithAHeadOfItsNewNameIsUntied) {
+  const fs::path from = copy_of("hf_neox");
+  nlohmann::json config = nlohmann::json::parse(text_of(from / "config.json"));
+  config["tie_word_embeddings"] = true;
+  write(from / "config.json", config.dump());
+  Weights renamed = tensors_of(from);
+  const at::Tensor head = renamed.at("embed_out.weight");
+  renamed.erase("embed_out.weight");
+  renamed["lm_head.weight"] = head;
+  test::write_tensors(from / "model.safetensors", renamed);
+  const ModelFolder untied = open_model(from);
+  EXPECT_FALSE(untied.model.tied());
+  EXPECT_THAT(
+      untied.notes, testing::ElementsAre(AllOf(HasSubstr("lm_head.weight"), HasSubstr("untied"))));
+  const fs::path to = folder_ / "saved";
+  round_trip(from, to, 2, at::kFloat, at::kFloat);
+  EXPECT_TRUE(at::equal(tensors_of(to).at("embed_out.weight"), head));
+  renamed["lm_head.weight"] = renamed.at("gpt_neox.embed_in.weight");
+  test::write_tensors(from / "model.safetensors", renamed);
+  EXPECT_TRUE(open_model(from).model.tied());
+}
+
+TEST_F(ModelFolderTest, AMissingHeadIsCalledOne) {
+  for (const auto& [model, head] :
+       {std::pair<std::string, std::string>{"hf_modernbert", "decoder.bias"},
+        std::pair<std::string, std::string>{"hf_modernbert", "head.dense.weight"},
+        std::pair<std::string, std::string>{"hf_distilbert", "vocab_projector.bias"},
+        std::pair<std::string, std::string>{"hf_llama_gqa", "lm_head.weight"}}) {
+    const fs::path from = copy_of(model, model);
+    Weights stored = tensors_of(golden(model));
+    ASSERT_EQ(stored.erase(head), 1) << head;
+    test::write_tensors(from / "model.safetensors", stored);
+    EXPECT_THAT(load_refusal(from), AllOf(HasSubstr(head), HasSubstr("without its head")));
+  }
+}
+
 // Two biases of BERT's head: the one under the head's name counts.
 TEST_F(ModelFolderTest, TheBiasOfBertsDecoderCounts) {
   const fs::path from = copy_of("hf_bert");

@@ -1,4 +1,5 @@
 // Model folders as Hugging Face has them, and TOML model files: opened, and written back.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -18,6 +19,7 @@
 #include "src/run/memory/reading.h"
 #include "src/run/weights/adapters.h"
 #include "src/run/weights/first_rank_writes.h"
+#include "src/run/weights/names_in_files.h"
 #include "src/run/weights/safetensors.h"
 #include "src/run/weights/weight_files.h"
 
@@ -73,9 +75,10 @@ void take_the_head_that_is_there(ModelFolder& folder) {
       const PartWeights weights = part.part->weights(1);
       const std::string name =
           layer_prefix(weights, part.layer) + weights.matrices.front().stored_as;
-      std::string without = name;
-      without.erase(0, without.find('.') + 1);
-      return reader.contains(name) ? name : reader.contains(without) ? without : "";
+      const auto names = names_in_files(name, folder.model.other_names);
+      const auto there =
+          std::ranges::find_if(names, [&](const auto& one) { return reader.contains(one); });
+      return there == names.end() ? std::string() : *there;
     };
     const std::string embedding = stored(folder.model.parts.front());
     const std::string head = stored(folder.model.parts.back());

@@ -21,6 +21,7 @@
 #include "src/run/memory/host_store.h"
 #include "src/run/weights/adapters.h"
 #include "src/run/weights/head_bias.h"
+#include "src/run/weights/names_in_files.h"
 #include "src/run/weights/normal.h"
 #include "src/run/weights/safetensors.h"
 
@@ -430,11 +431,7 @@ void Parameters::round_masters() {
   }
 }
 
-namespace {
-
-// What files may call a weight: older ones name the LayerNorms' vectors otherwise, and files of the
-// model without a head leave its first name out ("transformer.wte.weight" is "wte.weight").
-std::vector<std::string> names_for(const std::string& name, const OtherNames& other) {
+std::vector<std::string> names_in_files(const std::string& name, const OtherNames& other) {
   std::vector<std::string> names = {name};
   for (const auto& [now, before] : other.older) {
     if (const std::size_t at = name.find(now); at != std::string::npos) {
@@ -453,6 +450,8 @@ std::vector<std::string> names_for(const std::string& name, const OtherNames& ot
   }
   return names;
 }
+
+namespace {
 
 // Tables and masks that files hold and no loss depends on.
 bool is_buffer(const std::string& name) {
@@ -492,7 +491,9 @@ bool is_other_head(const std::string& name) {
 
 StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model) {
   StoredWeights found;
-  const auto called = [&](const std::string& name) { return names_for(name, model.other_names); };
+  const auto called = [&](const std::string& name) {
+    return names_in_files(name, model.other_names);
+  };
   std::map<std::string, StoredTensor> unused = reader.tensors();
   const auto there = [&](const std::string& name) { return reader.contains(name); };
   const auto first_of = [&](const std::vector<std::string>& names) {
@@ -517,8 +518,10 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
           did_you_mean(wanted, all),
           all.size(),
           std::ranges::any_of(
-              std::array{"lm_head.", "cls.", "vocab_", "embed_out."},
-              [&](const char* begin) { return wanted.starts_with(begin); })
+              std::array{"lm_head.", "cls.", "vocab_", "embed_out.", "head.", "decoder."},
+              [&](const char* begin) {
+                return model.family == "text" && wanted.starts_with(begin);
+              })
               ? " A model without its head (AutoModel) is saved so: save it with the head "
                 "(AutoModelForCausalLM, of BERT and its relatives AutoModelForMaskedLM)"
               : ""));
