@@ -570,6 +570,33 @@ TEST_F(ModelFolderTest, ATiedModelWithAHeadOfItsNewNameIsUntied) {
   EXPECT_TRUE(open_model(from).model.tied());
 }
 
+TEST_F(ModelFolderTest, AFileOfWeightsThatTheConfigurationNamesIsNotPassedOver) {
+  const fs::path from = copy_of("hf_llama_gqa");
+  nlohmann::json config = nlohmann::json::parse(text_of(from / "config.json"));
+  const auto name = [&](const nlohmann::json& file) {
+    config["transformers_weights"] = file;
+    write(from / "config.json", config.dump());
+    return test::refusal<std::exception>([&] { open_weights(open_model(from), false, 1); });
+  };
+  EXPECT_EQ(name("model.safetensors"), "");
+  EXPECT_EQ(name(nullptr), "");
+  for (const nlohmann::json& other :
+       std::vector<nlohmann::json>{"other.safetensors", "model.safetensors.index.json", "", 1}) {
+    EXPECT_THAT(
+        name(other),
+        AllOf(
+            HasSubstr("config.json"),
+            HasSubstr("transformers_weights is " + other.dump()),
+            HasSubstr("reads model.safetensors")));
+  }
+  EXPECT_TRUE(open_weights(open_model(from), true, 1).random());  // no file is read
+  // What is saved is in another file.
+  name("model.safetensors");
+  const fs::path to = folder_ / "saved";
+  round_trip(from, to, 2, at::kFloat, at::kFloat);
+  EXPECT_FALSE(nlohmann::json::parse(text_of(to / "config.json")).contains("transformers_weights"));
+}
+
 TEST_F(ModelFolderTest, AMissingHeadIsCalledOne) {
   for (const auto& [model, head] :
        {std::pair<std::string, std::string>{"hf_modernbert", "decoder.bias"},

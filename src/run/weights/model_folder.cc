@@ -32,6 +32,7 @@ using nlohmann::json;
 
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kNamedWeights = "transformers_weights";  // of a config.json
 
 // A file is there whole or not at all.
 void write_file(const fs::path& path, const std::string& text) {
@@ -161,6 +162,21 @@ void ModelWeights::fill(Parameters& parameters) const {
 
 namespace {
 
+// transformers reads the weights that config.json names, whatever others there are.
+void expect_named_weights(const ModelFolder& model, const std::vector<fs::path>& files) {
+  const json config = model.config_text.empty() ? json::object() : json_in(model.config_text);
+  const auto named = config.find(kNamedWeights);
+  const std::string read = files.front().filename().string();
+  if (named != config.end() && !named->is_null() && (files.size() > 1 || *named != read)) {
+    refuse(
+        model.path / kConfig,
+        std::string(kNamedWeights) + " is " + excerpt(*named) +
+            ", the file that transformers reads, but this program reads " + read +
+            ": remove the key if that is the model, or name the other file " + kWeights +
+            " and remove the key");
+  }
+}
+
 ModelWeights open_base_weights(const ModelFolder& model, bool random_weights, std::uint64_t seed) {
   ModelWeights weights{.seed = seed, .notes = model.notes};
   std::error_code error;
@@ -175,6 +191,7 @@ ModelWeights open_base_weights(const ModelFolder& model, bool random_weights, st
   }
   return reading([&] {
     const WeightFiles files = weight_files(model.path);
+    expect_named_weights(model, files.files);
     const auto reader = std::make_shared<const SafetensorsReader>(files.files);
     const StoredWeights stored = stored_weights(*reader, model.model);
     weights.notes.insert(weights.notes.end(), files.notes.begin(), files.notes.end());
@@ -210,7 +227,7 @@ ModelWeights open_weights(const ModelFolder& model, bool random_weights, std::ui
 namespace {
 
 // The configuration of `from` as it stands, but for what would have a loader take the saved
-// weights wrongly: their type, another class, a head that is tied.
+// weights wrongly: their type, their file, another class, a head that is tied.
 std::string config_for(const ModelFolder& from, at::ScalarType dtype) {
   const std::string name = dtype == at::kDouble     ? "float64"
                            : dtype == at::kBFloat16 ? "bfloat16"
@@ -218,6 +235,7 @@ std::string config_for(const ModelFolder& from, at::ScalarType dtype) {
                                                     : "float32";
   auto config = ordered_json_in(from.config_text);
   const auto before = config;
+  config.erase(kNamedWeights);
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (config.contains(key)) {
       config[key] = name;
