@@ -570,6 +570,33 @@ TEST_F(ModelFolderTest, ATiedModelWithAHeadOfItsNewNameIsUntied) {
   EXPECT_TRUE(open_model(from).model.tied());
 }
 
+// What an index does not name is read, as transformers 5 does, and said.
+TEST_F(ModelFolderTest, WhatAnIndexLeavesOutIsReadOrNamed) {
+  const fs::path from = copy_of("hf_llama_mqa_tied");
+  Weights stored = tensors_of(from);
+  nlohmann::json map;
+  for (const auto& [name, tensor] : stored) {
+    map[name] = "model-00001-of-00001.safetensors";
+  }
+  stored["lm_head.weight"] = stored.at("model.embed_tokens.weight") + 1;
+  stored["model.extra.weight"] = at::ones({2});
+  fs::remove(from / "model.safetensors");
+  test::write_tensors(from / "model-00001-of-00001.safetensors", stored);
+  write(from / "model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
+  const ModelFolder folder = open_model(from);
+  EXPECT_FALSE(folder.model.tied());
+  EXPECT_THAT(
+      open_weights(folder, false, 1).notes,
+      testing::ElementsAre(
+          HasSubstr("lm_head.weight differs"),
+          AllOf(
+              HasSubstr("has lm_head.weight"), HasSubstr("not name"), HasSubstr("like the others")),
+          AllOf(HasSubstr("has model.extra.weight"), HasSubstr("not read"))));
+  const fs::path to = folder_ / "saved";
+  round_trip(from, to, 2, at::kFloat, at::kFloat);
+  EXPECT_TRUE(at::equal(tensors_of(to).at("lm_head.weight"), stored.at("lm_head.weight")));
+}
+
 TEST_F(ModelFolderTest, AFileOfWeightsThatTheConfigurationNamesIsNotPassedOver) {
   const fs::path from = copy_of("hf_llama_gqa");
   nlohmann::json config = nlohmann::json::parse(text_of(from / "config.json"));

@@ -442,12 +442,28 @@ TEST_F(Safetensors, ReadsShardsAsOne) {
       R"({"metadata":{"total_size":24},"weight_map":
           {"a":"m-1.safetensors","b":"sub/m-2.safetensors","c":"sub/m-2.safetensors"}})");
   const SafetensorsReader reader(path(""));
-  EXPECT_EQ(reader.tensors().size(), 3);
+  EXPECT_EQ(reader.tensors().size(), 4);
   EXPECT_TRUE(at::equal(reader.view("a"), at::full({2}, 1.0)));
   EXPECT_TRUE(at::equal(reader.view("b"), at::full({3}, 2.0)));
   EXPECT_TRUE(at::equal(reader.view("c"), at::full({}, 3.0)));
   EXPECT_EQ(reader.metadata().at("format"), "pt");
-  EXPECT_FALSE(reader.contains("stray"));  // the index does not name it
+  EXPECT_TRUE(reader.contains("stray"));
+  EXPECT_EQ(reader.not_in_index(), std::vector<std::string>{"stray"});
+  EXPECT_EQ(reader.file_of("stray"), path("m-1.safetensors"));
+}
+
+TEST_F(Safetensors, RefusesShardsThatDiffer) {
+  write_file(
+      "model.safetensors.index.json",
+      R"({"weight_map":{"a":"m-1.safetensors","b":"m-2.safetensors"}})");
+  write_all(path("m-1.safetensors"), {{"a", at::full({2}, 1.0)}});
+  write_all(path("m-2.safetensors"), {{"a", at::full({2}, 1.0)}, {"b", at::full({3}, 2.0)}});
+  EXPECT_EQ(SafetensorsReader(path("")).tensors().size(), 2);  // the same twice
+  for (const at::Tensor& other :
+       {at::full({2}, 3.0), at::full({1, 2}, 1.0), at::full({2}, 1.0, at::kDouble)}) {
+    write_all(path("m-2.safetensors"), {{"a", other}, {"b", at::full({3}, 2.0)}});
+    expect_refused("", "m-2.safetensors", "tensor \"a\"", "m-1.safetensors has too");
+  }
 }
 
 TEST_F(Safetensors, RefusesAWrongIndex) {

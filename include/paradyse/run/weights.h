@@ -145,7 +145,7 @@ struct StoredWeights {
 };
 // Under the names of today, older ones, those of the model without a head, or of a tied copy.
 // Throws std::runtime_error naming file and tensor for a missing one, a wrong shape or type, or one
-// that no part of the model uses (known buffers and heads for other tasks apart).
+// that no part uses (known buffers, heads for other tasks, and what an index leaves out apart).
 StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model);
 
 // read_model(); but where a tied model's files hold another head, the model is untied, as

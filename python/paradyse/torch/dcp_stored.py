@@ -63,12 +63,19 @@ def model_files(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(set(weight_map.values()))]
 
 
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
+
+
 def stored_model(folder: Path) -> dict[str, Lazy]:
-    found = {}
+    found: dict[str, Lazy] = {}
     for file in model_files(folder):
         with opened(file) as tensors:
             for name in tensors.keys():
                 mapped = tensors.get_tensor(name)  # which reads nothing yet
+                if name in found and not same(found[name].make(), mapped):
+                    refuse(file, f"has {name!r}, which another file of the folder has with other values; "
+                                 "remove the wrong one, or fetch the files of one model")
                 found[name] = lazy(mapped.dtype, mapped.shape, partial(tensor_in, file, name))
     return found
 

@@ -616,6 +616,29 @@ StoredWeights stored_weights(const SafetensorsReader& reader, const Model& model
       }
     }
   }
+  std::vector<std::string> read;
+  std::vector<std::string> not_read;
+  for (const std::string& name : reader.not_in_index()) {
+    const bool used =
+        std::ranges::any_of(found.names, [&](const auto& one) { return one.second == name; });
+    if (used) {
+      read.push_back(name);
+    } else if (unused.erase(name) > 0) {
+      not_read.push_back(name);
+    }
+  }
+  const auto note_of = [&](const std::vector<std::string>& names, const char* what) {
+    if (!names.empty()) {
+      found.notes.push_back(fmt::format(
+          "{}: has {}{}, which the index does not name: {}",
+          reader.file_of(names.front()).string(),
+          names.front(),
+          names.size() == 1 ? "" : fmt::format(" and {} more", names.size() - 1),
+          what));
+    }
+  };
+  note_of(read, "read like the others, as Transformers 5 does");
+  note_of(not_read, "not read, since no part of this model uses it");
   for (const auto& [name, stored] : unused) {
     const bool of_others = std::ranges::any_of(
         model.other_names.unused,

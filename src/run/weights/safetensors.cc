@@ -343,6 +343,11 @@ struct SafetensorsReader::Files {
   std::vector<File> files;
   std::map<std::string, StoredTensor> tensors;
   std::map<std::string, std::size_t> file_of;  // tensor -> index into files
+  std::vector<std::string> not_in_index;
+
+  [[nodiscard]] std::string_view bytes(std::size_t file, const StoredTensor& stored) const {
+    return {files[file].data + stored.begin, stored.end - stored.begin};
+  }
 };
 
 SafetensorsReader::SafetensorsReader(const fs::path& path) : files_(std::make_unique<Files>()) {
@@ -413,6 +418,30 @@ void SafetensorsReader::add_index(const fs::path& index) {
     files_->tensors.emplace(name, stored->second);
     files_->file_of.emplace(name, entry->second);
   }
+  for (const auto& [shard, file] : number) {
+    for (const auto& [name, stored] : files_->files[file].tensors) {
+      const auto [chosen, is_new] = files_->file_of.emplace(name, file);
+      if (is_new) {
+        files_->tensors.emplace(name, stored);
+        files_->not_in_index.push_back(name);
+        continue;
+      }
+      const StoredTensor& other = files_->tensors.at(name);
+      if (stored.dtype != other.dtype || stored.shape != other.shape ||
+          files_->bytes(file, stored) != files_->bytes(chosen->second, other)) {
+        refuse(
+            files_->files[file].mapped.path(),
+            "has tensor " + excerpt(name) + ", which " +
+                files_->files[chosen->second].mapped.path().string() +
+                " has too, with other values: readers differ in which one they take; remove the "
+                "wrong one, or fetch the files of one model");
+      }
+    }
+  }
+}
+
+const std::vector<std::string>& SafetensorsReader::not_in_index() const {
+  return files_->not_in_index;
 }
 
 const fs::path& SafetensorsReader::file_of(const std::string& name) const {

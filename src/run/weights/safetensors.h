@@ -34,10 +34,10 @@ class SafetensorsReader {
   // shorter than its header says; the header length exceeds the file or 100 MB; the header is no
   // JSON object, has a duplicate name, an unknown dtype, a negative or overflowing shape, offsets
   // outside the data, overlapping or leaving a hole, or a span that is not shape x dtype; a shard
-  // of the index lies outside the folder, or lacks a tensor the index promises. A tensor of a shard
-  // that the index does not name is not seen.
+  // of the index lies outside the folder, or lacks a tensor the index promises; or two shards have
+  // different tensors of one name.
   explicit SafetensorsReader(const std::filesystem::path& path);
-  // The files together, or an index with the shards that it names; no tensor is in two of them.
+  // The files together, or an index with the shards that it names; no tensor is in two files.
   explicit SafetensorsReader(const std::vector<std::filesystem::path>& files);
   ~SafetensorsReader();
   SafetensorsReader(SafetensorsReader&&) noexcept;
@@ -45,6 +45,8 @@ class SafetensorsReader {
 
   [[nodiscard]] const std::map<std::string, StoredTensor>& tensors() const;
   [[nodiscard]] bool contains(const std::string& name) const;
+  // Tensors of its shards that an index does not name: they are there like all others.
+  [[nodiscard]] const std::vector<std::string>& not_in_index() const;
   // That are read, in a fixed order.
   [[nodiscard]] std::vector<std::filesystem::path> files() const;
 

@@ -168,6 +168,17 @@ class DcpTest(unittest.TestCase):
             for name, tensor in model.state_dict().items():
                 self.assertTrue(torch.equal(found[name], tensor), name)
 
+    def test_a_tensor_in_two_files(self):
+        source = self.folder / "model"
+        source.mkdir()
+        (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "1.st", "b": "2.st"}}))
+        save_file({"a": torch.ones(2)}, source / "1.st")
+        for other in (torch.zeros(2), torch.ones(3), torch.ones(2).double()):
+            save_file({"a": other, "b": torch.ones(1)}, source / "2.st")
+            self.assertRegex(self.refusal("to", source, self.folder / "new"), "2.st.*'a'.*other values")
+        save_file({"a": torch.ones(2), "b": torch.ones(1)}, source / "2.st")
+        self.assertEqual(main(["to", str(source), str(self.folder / "new")]), 0)
+
     # Weights and moments that ranks hold in pieces, rows and columns of odd sizes: PyTorch goes on from them.
     @unittest.skipUnless(PROGRAM, "PARADYSE names the program")
     def test_a_runs_checkpoint_is_read_by_torch(self):
