@@ -503,7 +503,16 @@ TEST_F(ModelFolderTest, ShardsWithoutAnIndexAreReadTogether) {
 // saved model.
 TEST_F(ModelFolderTest, ATiedModelWithAnotherHeadIsUntied) {
   for (const std::string model :
-       {"hf_llama_mqa_tied", "hf_qwen2", "hf_gpt2", "hf_opt", "hf_bert"}) {
+       {"hf_llama_mqa_tied",
+        "hf_qwen2",
+        "hf_gpt2",
+        "hf_opt",
+        "hf_bert",
+        "hf_roberta",
+        "hf_distilbert",
+        "hf_gemma2",
+        "hf_gemma3",
+        "hf_modernbert"}) {
     SCOPED_TRACE(model);
     const fs::path from = copy_of(model, model);
     const ModelFolder tied = open_model(from);
