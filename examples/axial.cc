@@ -74,15 +74,14 @@ int main() {
   const Plan plan = batch_planner(planning)->plan(batch).plan.value();
   const std::size_t groups = plan.micro_batches.front().groups.size();
   std::printf("3 films on 4 ranks: %zu groups at the same time\n", groups);
-  const std::vector<const Sample*> samples = {&films[0], &films[1], &films[2]};
+  const std::vector<Item> items = items_of(films);
   std::vector<double> losses;
   local_backend()->run(kRanks, [&](Communicators& communicators) {
     RankSession session(communicators, model);
     session.parameters().initialize(1);
     for (int step = 0; step < 100; ++step) {
       session.parameters().zero_gradients();
-      const BatchResult result =
-          session.play(plan, {.documents = {}, .samples = samples}, /*backward=*/true);
+      const BatchResult result = session.play(plan, {.items = items}, /*backward=*/true);
       for (PartParameters& part : session.parameters().parts()) {  // plain gradient descent
         part.stack.sub_(part.stack_grad, 0.1);
         for (std::size_t v = 0; v < part.vectors.size(); ++v) {

@@ -69,7 +69,7 @@ int main() {
         static_cast<std::size_t>(model.layers), text_layer(attention, "gather", Recompute::light));
     const Plan plan = uniform_plan(model, lengths, ranks, layers);
     *counted = predicted_report(plan, model, 0, precision_of(Dtype::float64));
-    GradientRequest request{.model = model, .plan = &plan, .documents = documents};
+    GradientRequest request{.model = model, .plan = &plan, .items = items_of(documents)};
     request.fill = [](Parameters& parameters) { parameters.initialize(/*seed=*/1); };
     return gradients(request);
   };

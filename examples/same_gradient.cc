@@ -36,7 +36,7 @@ int main() {
         static_cast<std::size_t>(model.layers), text_layer(s.name, to_string(s.verb)));
     const Plan plan = uniform_plan(model, lengths, 4, layers);
 
-    GradientRequest request{.model = model, .plan = &plan, .documents = documents};
+    GradientRequest request{.model = model, .plan = &plan, .items = items_of(documents)};
     request.fill = [](Parameters& parameters) { parameters.initialize(/*seed=*/1); };
     const GradientAnswer answer = gradients(request);
 

@@ -83,7 +83,7 @@ int main() {
         {.model = model,
          .fill = [](Parameters& parameters) { parameters.initialize(1); },
          .plan = &plan,
-         .documents = documents});
+         .items = items_of(documents)});
   };
   const GradientAnswer mine = answer(ours);
   const GradientAnswer expected = answer(alone);

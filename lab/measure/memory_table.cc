@@ -11,8 +11,7 @@
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/run/gradients.h"
 #include "src/run/check/check_case.h"
-#include "src/run/data/synthetic_samples.h"
-#include "src/run/measure/measure.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/reference/naive_memory.h"
 #include "src/run/reference/reference.h"
 
@@ -61,18 +60,16 @@ class Subject {
  public:
   Subject(const MemoryRequest& request, const Dims& dims)
       : request_(request), model_(request.model), dims_(dims) {
-    if (model_.of_samples()) {
-      samples_ = synthetic_samples(model_, dims, request.samples);
-    } else {
-      documents_ = synthetic_documents(idx(request.samples), dims.at("tokens"), model_.vocab());
-    }
+    items_ = synthetic_items(
+        model_,
+        {.lengths = lengths(),
+         .dims = std::vector<DimSizes>(model_.of_samples() ? lengths().size() : 0, dims)});
   }
 
   [[nodiscard]] const Model& model() const { return model_; }
 
   [[nodiscard]] reference::Answer naive(const Weights& weights) const {
-    return reference::answer(
-        model_, weights, {.documents = documents_, .labels = labels(), .samples = samples_});
+    return reference::answer(model_, weights, {.items = items_of(items_)});
   }
 
   [[nodiscard]] Plan plan(const Means& means) const {
@@ -91,28 +88,20 @@ class Subject {
 
   [[nodiscard]] GradientAnswer run(const Plan& plan, Dtype dtype) const {
     return gradients(
-        {.model = model_,
-         .fill = fill,
-         .plan = &plan,
-         .documents = documents_,
-         .labels = labels(),
-         .samples = samples_,
-         .dtype = dtype});
+        {.model = model_, .fill = fill, .plan = &plan, .items = items_of(items_), .dtype = dtype});
   }
 
   static void fill(Parameters& parameters) { parameters.initialize(1); }
 
  private:
-  [[nodiscard]] std::vector<std::vector<std::int32_t>> labels() const {
-    return model_.masked_lm ? documents_ : std::vector<std::vector<std::int32_t>>();
+  [[nodiscard]] std::vector<std::int64_t> lengths() const {
+    const std::int64_t length = model_.of_samples() ? model_.rows(dims_) : dims_.at("tokens");
+    return std::vector<std::int64_t>(idx(request_.samples), length);
   }
   [[nodiscard]] Plan layout(const Means& means) const {
     LayoutTask task{
         .model = &model_,
-        .documents = packed(
-            std::vector<std::int64_t>(idx(request_.samples), model_.rows(dims_)),
-            means.ranks,
-            model_.causal),
+        .documents = packed(lengths(), means.ranks, model_.causal),
         .recompute = means.recompute,
         .tiles = means.tiles,
         .seconds = {}};
@@ -125,19 +114,14 @@ class Subject {
     if (means.tiles > 1) {
       set_options(layer, {{kTilesOption, means.tiles}});
     }
-    std::vector<std::int64_t> lengths(idx(request_.samples), dims_.at("tokens"));
     return uniform_plan(
-        model_,
-        std::move(lengths),
-        means.ranks,
-        std::vector<LayerChoice>(idx(model_.layers), layer));
+        model_, lengths(), means.ranks, std::vector<LayerChoice>(idx(model_.layers), layer));
   }
 
   const MemoryRequest& request_;
   Model model_;
   Dims dims_;
-  std::vector<Sample> samples_;
-  std::vector<std::vector<std::int32_t>> documents_;
+  std::vector<OwnedItem> items_;
 };
 
 // Of the fullest rank, and of all together.

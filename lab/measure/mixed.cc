@@ -17,6 +17,7 @@
 #include "paradyse/run/session.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/run/comm/observed.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/execute/gather.h"
 #include "src/run/execute/processor_seconds.h"
 #include "src/run/measure/machine.h"
@@ -172,10 +173,10 @@ struct Trained {
   }
 
   // Forward, backward and update; the weights stay as they are.
-  void step(const Plan& plan, const std::vector<TokenView>& documents) {
+  void step(const Plan& plan, const std::vector<Item>& items) {
     Parameters& parameters = session.parameters();
     parameters.zero_gradients();
-    session.play(plan, synthetic_batch(documents, parameters.model()), /*backward=*/true);
+    session.play(plan, {.items = items}, /*backward=*/true);
     gradient_norm(parameters, session.domain());
     optimizer.step(0.0, 1.0);
   }
@@ -201,13 +202,13 @@ void expect_unlike(const BenchMixedRequest& request, const std::vector<T>& ranks
 // One step; the peak of each rank.  Throws OutOfMemory.
 std::vector<std::int64_t> peaks_of(
     const BenchMixedRequest& request, const Plan& plan, const std::vector<std::int64_t>& memory) {
-  const auto tokens = synthetic_documents(1, plan.lengths.front(), request.model.vocab());
-  const auto documents = views(tokens);
+  const std::vector<OwnedItem> data = synthetic_items(request.model, sizes_of(plan));
+  const std::vector<Item> items = items_of(data);
   std::vector<std::int64_t> peaks;
   run_local_ranks(plan.ranks, {}, [&](Communicators& communicators) {
     const int me = communicators.rank();
     Trained trained(request, communicators, memory[idx(me)]);
-    trained.step(plan, documents);
+    trained.step(plan, items);
     const auto reports = gather({trained.session.memory().peak_bytes()}, communicators.world());
     if (me == 0) {
       for (const auto& report : reports) {
@@ -292,8 +293,8 @@ MixedSpeed bench_mixed_speed(
     speed += 1 / factor;
   }
   result.ideal = ranks / (std::ranges::max(slowdown) * speed);
-  const auto tokens = synthetic_documents(1, length, model.vocab());
-  const auto documents = views(tokens);
+  const std::vector<OwnedItem> data = synthetic_items(model, {.lengths = {length}});
+  const std::vector<Item> items = items_of(data);
   backend->run(ranks, [&](Communicators& real) {
     const auto me = idx(real.rank());
     pin_this_thread(usable[me]);
@@ -305,7 +306,7 @@ MixedSpeed bench_mixed_speed(
       world.barrier({.op = "bench", .part = ""});
       slowed.restart();
       const auto begin = Clock::now();
-      trained.step(plan, documents);
+      trained.step(plan, items);
       world.barrier({.op = "bench", .part = ""});
       const double seconds = seconds_since(begin);
       const auto busy_ns = static_cast<std::int64_t>(slowed.busy_seconds() * 1e9);

@@ -16,6 +16,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
 #include "src/plan/search/batch/document_planner.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
@@ -267,7 +268,7 @@ class Bench {
       if (!plan) {
         break;
       }
-      const Measured measured = measure(*plan, step, session, optimizer);
+      const Measured measured = measure(*plan, session, optimizer);
       if (trial == nullptr || round == 0) {
         continue;
       }
@@ -310,16 +311,15 @@ class Bench {
     return trials;
   }
 
-  Measured measure(const Plan& plan, std::size_t step, RankSession& session, AdamW& optimizer) {
+  Measured measure(const Plan& plan, RankSession& session, AdamW& optimizer) {
     Communicator& world = session.world();
-    const auto tokens = synthetic_documents(steps_[step], request_.task.model.vocab());
-    const auto batch = views(tokens);
+    const std::vector<OwnedItem> data = synthetic_items(request_.task.model, sizes_of(plan));
+    const std::vector<Item> items = items_of(data);
     session.memory().reset_peak();
     world.barrier({.op = "bench", .part = ""});
     const auto begin = Clock::now();
     session.parameters().zero_gradients();
-    const BatchResult result =
-        session.play(plan, synthetic_batch(batch, session.parameters().model()), /*backward=*/true);
+    const BatchResult result = session.play(plan, {.items = items}, /*backward=*/true);
     gradient_norm(session.parameters(), session.domain());
     optimizer.step(0.0, 1.0);
     synchronize(request_.device);

@@ -249,7 +249,7 @@ void add_samples(const BenchStepOptions& options, BenchStepRequest& request) {
     request.cases.push_back(
         {.name = "planned layout" + (recompute.empty() ? "" : ", recompute " + recompute),
          .plan = *std::move(answer.plan),
-         .samples = samples});
+         .items = {samples.begin(), samples.end()}});
   }
 }
 

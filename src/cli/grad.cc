@@ -134,11 +134,9 @@ struct Question {
   Model model;
   ModelWeights weights;
   Plan plan;
-  std::vector<Tokens> documents = {};
-  std::vector<Tokens> labels = {};  // of each, or none at all
-  DataCounts counts = {};
-  std::vector<Sample> samples = {};
-  std::string data = {};  // a hash of documents or samples
+  std::vector<OwnedItem> items = {};
+  DataCounts counts = {};  // of documents
+  std::string data = {};   // a hash of all items
 };
 
 // Throws unless the plan is sound and, as far as can be predicted, fits.
@@ -216,7 +214,7 @@ Json json_of(const GradientAnswer& answer, const Question& question) {
          {"peak_bytes", rank.peak_bytes}});
   }
   json["parts"] = parts_of(question.plan);
-  if (question.samples.empty()) {
+  if (!question.model.of_samples()) {
     json["data"] = json_of(question.counts);
   }
   return json;
@@ -362,7 +360,9 @@ Question sample_question(
       .plan = layouts_of(options, model, data, ranks, memory)};
   expect_ranks(question.plan.ranks);
   expect_sound(question.plan, {.model = model}, options, memory);
-  question.samples = data.samples(kSeed);
+  for (Sample& sample : data.samples(kSeed)) {
+    question.items.emplace_back(std::move(sample));
+  }
   question.data = data.fingerprint();
   if (!quiet) {
     tell("paradyse: note: noise and masks use seed {}\n", kSeed);
@@ -432,11 +432,7 @@ Question text_question(
   reading(
       [&] {
         for (std::int64_t d = 0; d < corpus.size(); ++d) {
-          Document document = corpus.document(d);
-          question.documents.push_back(std::move(document.tokens));
-          if (document.labels) {
-            question.labels.push_back(*std::move(document.labels));
-          }
+          question.items.emplace_back(corpus.document(d));
         }
       },
       "--data");
@@ -482,9 +478,7 @@ int grad_on(
       {.model = question.model,
        .fill = [&](Parameters& parameters) { question.weights.fill(parameters); },
        .plan = &plan,
-       .documents = question.documents,
-       .labels = question.labels,
-       .samples = question.samples,
+       .items = items_of(question.items),
        .dropout_seed = options.dropout_seed.value_or(0),
        .dtype = dtype_option(options.dtype),
        .memory_per_rank = memory_budget(memory, plan.ranks, *backend, device),
@@ -505,7 +499,7 @@ int grad_on(
         "paradyse: note: no label of the {} {} counts: there is nothing to predict, and the loss "
         "and all gradients are 0\n",
         answer.batch.counts.size(),
-        question.samples.empty() ? "documents" : "samples");
+        question.model.of_samples() ? "samples" : "documents");
   }
   if (common.json) {
     Json json = json_of(answer, question);

@@ -77,7 +77,7 @@ BatchSizes samples_of(
         "profile: --lengths is for language models; for a model of type " + model.model.family +
         ", the largest sample of data.path, half of it and a quarter of it are profiled");
   }
-  return data_at("data.path", config.data.path, config, model).samples()->sizes();
+  return data_at("data.path", config.data.path, config, model).sample_sizes();
 }
 
 std::size_t count(const Profile& profile, Outcome outcome) {

@@ -147,7 +147,7 @@ Documents one_rank(std::vector<std::int64_t> lengths, bool causal = true) {
 
 MicroBatch batch_of(const Documents& tokens, std::int64_t vocab) {
   const auto documents = test::random_documents(tokens.lengths, vocab, 3);
-  return micro_batch(tokens, views(documents), 0);
+  return micro_batch(tokens, items_of(documents), 0);
 }
 
 // x goes through the norm and round it, so that its gradient is added to one that is there.

@@ -137,13 +137,14 @@ TEST(Memory, IsCountedWhereItIs) {
 TEST(Memory, ALackIsGoneOnFrom) {
   const TextShape model = test::llama({.heads = 6, .kv_heads = 2, .head_dim = 8, .hidden = 24});
   const std::vector<std::int64_t> lengths = {90, 31};
+  const auto documents = test::random_documents(lengths, model.vocab, 3);
   for (const int ranks : {1, 2}) {
     const Plan plan = test::uniform_plan(model, lengths, ranks, text_layer("UlyssesZ", "gather"));
     GradientRequest request{
         .model = text_model(model),
         .fill = [](Parameters& parameters) { parameters.initialize(1); },
         .plan = &plan,
-        .documents = test::random_documents(lengths, model.vocab, 3),
+        .items = items_of(documents),
         .dtype = Dtype::float32,
         .device = device()};
     const GradientAnswer undisturbed = gradients(request);

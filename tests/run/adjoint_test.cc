@@ -40,7 +40,7 @@ at::Tensor numbers_of(Extent extent, int salt) { return numbers({extent.rows, ex
 
 MicroBatch batch_of(const Documents& tokens, int rank, std::int64_t vocab) {
   const auto documents = test::random_documents(tokens.lengths, vocab, 3);
-  return micro_batch(tokens, views(documents), rank);
+  return micro_batch(tokens, items_of(documents), rank);
 }
 
 Documents one_rank(std::vector<std::int64_t> lengths, bool causal = true) {

@@ -1151,8 +1151,8 @@ std::unique_ptr<at::ObserverContext> count_waits(const at::RecordFunction& funct
 std::map<std::string, int> waits_of(
     const TextShape& model, const std::vector<std::int64_t>& lengths, int ranks) {
   const ThroughAten here;
-  const auto tokens = test::random_documents(lengths, model.vocab, 7);
-  const std::vector<TokenView> documents = views(tokens);
+  const auto documents = test::random_documents(lengths, model.vocab, 7);
+  const std::vector<Item> items = items_of(documents);
   const Plan plan = test::uniform_plan(model, lengths, ranks, text_layer("UlyssesZ", "gather"));
   const at::CallbackHandle handle = at::addGlobalCallback(
       at::RecordFunctionCallback(&count_waits).scopes({at::RecordScope::FUNCTION}));
@@ -1167,7 +1167,7 @@ std::map<std::string, int> waits_of(
       waits.clear();
     }
     communicators.world().barrier({.op = "count", .part = ""});
-    session.play(plan, {.documents = documents}, /*backward=*/true);
+    session.play(plan, {.items = items}, /*backward=*/true);
     communicators.world().barrier({.op = "counted", .part = ""});
     if (me == 0) {
       const std::lock_guard lock(waits_mutex);

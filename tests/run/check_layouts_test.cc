@@ -68,7 +68,7 @@ TEST(CheckLayouts, NoGradientVanishes) {
     LayoutCheckRequest of = request(model);
     of.ranks = {1};
     of.expected =
-        [&](const Model& m, const reference::Weights& weights, const std::vector<Sample>& samples) {
+        [&](const Model& m, const reference::Weights& weights, const std::vector<Item>& samples) {
           reference::Answer answer = expected_of_samples(m, weights, samples);
           double all = 0;
           for (const auto& [name, gradient] : answer.gradients) {
@@ -97,7 +97,7 @@ TEST(CheckLayouts, AWrongGradientIsTooFar) {
     LayoutCheckRequest of = request(model);
     of.ranks = {1};
     of.expected =
-        [&](const Model& m, const reference::Weights& weights, const std::vector<Sample>& samples) {
+        [&](const Model& m, const reference::Weights& weights, const std::vector<Item>& samples) {
           reference::Answer answer = expected_of_samples(m, weights, samples);
           answer.gradients.at(name).mul_(1 + 1e-9);
           return answer;
@@ -117,7 +117,7 @@ TEST(CheckLayouts, ALongGradientIsWithinItsCondition) {
     of.dtypes = {Dtype::bfloat16};
     std::string longest;
     of.expected =
-        [&](const Model& m, const reference::Weights& weights, const std::vector<Sample>& samples) {
+        [&](const Model& m, const reference::Weights& weights, const std::vector<Item>& samples) {
           reference::Answer answer = expected_of_samples(m, weights, samples);
           const auto found = std::ranges::max_element(answer.gradients, {}, [](const auto& one) {
             return one.second.norm().template item<double>();

@@ -72,6 +72,7 @@ TEST_F(Equality, MessagesChangeNoBit) {
   const std::vector<Messages> at_once = {{.reshard_after_forward = false}};
   for (const Case& c : cases()) {
     const test::Weights weights = test::random_weights(c.model, 11);
+    const auto documents = test::random_documents(c.lengths, c.model.vocab, 7);
     for (const int p : {1, 2, 3, 4}) {
       for (LayerChoice layer : ways) {
         for (const LayerRecompute level : test::recompute_levels()) {
@@ -83,7 +84,7 @@ TEST_F(Equality, MessagesChangeNoBit) {
                 .model = text_model(c.model),
                 .fill = [&](Parameters& parameters) { test::fill(parameters, weights); },
                 .plan = &plan,
-                .documents = test::random_documents(c.lengths, c.model.vocab, 7),
+                .items = items_of(documents),
                 .dtype = dtype};
             plan.messages = {};
             const GradientAnswer without = gradients(request);
@@ -452,7 +453,7 @@ TEST_F(Equality, IsBitIdenticalFromRunToRun) {
     GradientRequest request{
         .model = text_model(c.model),
         .plan = &plan,
-        .documents = documents,
+        .items = items_of(documents),
         .dtype = Dtype::float32};
     request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
     const GradientAnswer first = gradients(request);

@@ -96,7 +96,7 @@ class Faults : public testing::Test {
         .model = text_model(model_),
         .fill = [this](Parameters& parameters) { test::fill(parameters, weights_); },
         .plan = &plan,
-        .documents = documents_,
+        .items = items_of(documents_),
         .dtype = Dtype::float32,
         .backend = local_backend(kLocal)};
   }
@@ -111,7 +111,7 @@ class Faults : public testing::Test {
       int* operations = nullptr,
       const LocalOptions& options = kLocal) {
     messages_.assign(static_cast<std::size_t>(plan.ranks), "");
-    const std::vector<TokenView> documents = views(documents_);
+    const std::vector<Item> items = items_of(documents_);
     run_local_ranks(plan.ranks, options, [&](Communicators& communicators) {
       const int me = communicators.rank();
       try {
@@ -119,7 +119,7 @@ class Faults : public testing::Test {
         ObservedCommunicators faulty(communicators, striker);
         RankSession session(faulty, text_model(model_), {.weight_domain = plan.weight_domain});
         test::fill(session.parameters(), weights_);
-        session.play(plan, {.documents = documents}, /*backward=*/true);
+        session.play(plan, {.items = items}, /*backward=*/true);
         if (operations != nullptr && me == rank) {
           *operations = striker.operations();
         }
@@ -138,14 +138,14 @@ class Faults : public testing::Test {
       const std::function<void()>& strike = [] { throw OutOfMemory("rank 1: out of memory"); },
       const std::string& reason = "rank 1: out of memory") const {
     std::vector<std::vector<at::Tensor>> of_ranks(static_cast<std::size_t>(plan.ranks));
-    const std::vector<TokenView> documents = views(documents_);
+    const std::vector<Item> items = items_of(documents_);
     run_local_ranks(plan.ranks, kLocal, [&](Communicators& communicators) {
       const int me = communicators.rank();
       Striker striker(me == 1 ? operation : -1, strike);
       ObservedCommunicators faulty(communicators, striker);
       RankSession session(faulty, text_model(model_), {.weight_domain = plan.weight_domain});
       test::fill(session.parameters(), weights_);
-      test::play_until_memory_suffices(plan, documents, session, reason);
+      test::play_until_memory_suffices(plan, items, session, reason);
       of_ranks[static_cast<std::size_t>(me)] = test::held_gradients(session.parameters());
     });
     std::vector<at::Tensor> all;
@@ -429,7 +429,9 @@ TEST_F(Faults, TokenIdsOutsideTheVocabularyAreRefused) {
   for (const std::int32_t id : {-1, static_cast<std::int32_t>(model_.vocab)}) {
     const Plan p = plan(choices()[0], 3);
     GradientRequest r = request(p);
-    r.documents.back().back() = id;
+    auto documents = documents_;
+    documents.back().back() = id;
+    r.items = items_of(documents);
     EXPECT_THROW(gradients(r), std::invalid_argument);
   }
 }
@@ -439,7 +441,7 @@ TEST_F(Faults, PlansThatDiffer) {
     const Plan one = plan(choices()[0], 3);
     const Plan other = plan(choices()[1], 3);
     std::vector<std::string> messages(3);
-    const std::vector<TokenView> documents = views(documents_);
+    const std::vector<Item> items = items_of(documents_);
     EXPECT_THROW(
         run_local_ranks(
             3,
@@ -449,7 +451,7 @@ TEST_F(Faults, PlansThatDiffer) {
               RankSession session(communicators, text_model(model_));
               test::fill(session.parameters(), weights_);
               try {
-                session.play(me == 2 ? other : one, {.documents = documents}, /*backward=*/true);
+                session.play(me == 2 ? other : one, {.items = items}, /*backward=*/true);
               } catch (const std::exception& error) {
                 messages[me] = error.what();
                 throw;
@@ -468,7 +470,7 @@ TEST_F(Faults, DocumentsOfAnotherLength) {
     for (const LayerChoice& choice : choices()) {
       const Plan p = plan(choice, 3);
       GradientRequest r = request(p);
-      r.documents[2].pop_back();
+      r.items[2].tokens = r.items[2].tokens.first(r.items[2].tokens.size() - 1);
       EXPECT_THROW(gradients(r), std::invalid_argument);
     }
   }

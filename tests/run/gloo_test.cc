@@ -153,6 +153,8 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
       const std::shared_ptr<Backend> shared(&backend, [](Backend*) {});
       for (const TextShape& model : families(p)) {
         const test::Weights weights = test::random_weights(model, 11);
+        const auto documents = test::random_documents(lengths, model.vocab, 7);
+        const auto labels = test::random_labels(model, lengths, 7);
         for (const auto& layers : ways()) {
           SCOPED_TRACE(model.architecture + " " + name(layers[0]) + ", " + name(layers[1]));
           Plan plan = uniform_plan(model, lengths, p, layers);
@@ -161,8 +163,7 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
               .model = text_model(model),
               .fill = [&](Parameters& parameters) { test::fill(parameters, weights); },
               .plan = &plan,
-              .documents = test::random_documents(lengths, model.vocab, 7),
-              .labels = test::random_labels(model, lengths, 7),
+              .items = items_of(documents, labels),
               .dtype = Dtype::float32,
               .backend = shared};
           const GradientAnswer mine = gradients(request);
@@ -761,8 +762,8 @@ TEST(GlooRecovery, AStepThatLacksMemoryRunsAgain) {
     const TextShape model = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
     const std::vector<std::int64_t> lengths = {1, 9, 2, 17, 3};
     const test::Weights weights = test::random_weights(model, 11);
-    const auto tokens = test::random_documents(lengths, model.vocab, 7);
-    const std::vector<TokenView> documents = views(tokens);
+    const auto documents = test::random_documents(lengths, model.vocab, 7);
+    const std::vector<Item> items = items_of(documents);
     for (const auto& choice : {layer("UlyssesZ", "gather"), layer("MegatronCZ", "hold")}) {
       const Plan plan = uniform_plan(model, lengths, kRanks, {choice, choice});
       backend.run(kRanks, [&](Communicators& communicators) {
@@ -775,7 +776,7 @@ TEST(GlooRecovery, AStepThatLacksMemoryRunsAgain) {
         std::vector<at::Tensor> expected;
         for (int operation = -1; operation < operations; operation += 7) {
           lacking.begin(me == 1 ? operation : -1);
-          test::play_until_memory_suffices(plan, documents, session, "rank 1: out of memory");
+          test::play_until_memory_suffices(plan, items, session, "rank 1: out of memory");
           const std::vector<at::Tensor> found = test::held_gradients(session.parameters());
           if (operation == -1) {
             const at::Tensor mine = at::full({1}, lacking.begin(-1), at::kLong);

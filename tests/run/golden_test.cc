@@ -18,7 +18,7 @@
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/plan/model/text/text_shape.h"
-#include "src/run/data/synthetic_samples.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/weights/optimizer.h"
 #include "tests/support/grid_layers.h"
 #include "tests/support/grid_shapes.h"
@@ -121,19 +121,8 @@ std::vector<StepNumbers> three_steps(
 std::vector<StepNumbers> three_steps(const TextShape& model, const Plan& plan) {
   const auto documents = test::random_documents(plan.lengths, model.vocab, 3);
   const auto labels = test::random_labels(model, plan.lengths, 4);
-  std::vector<TokenView> batch;
-  std::vector<TokenView> targets;
-  for (std::size_t d = 0; d < documents.size(); ++d) {
-    batch.emplace_back(documents[d]);
-    if (!labels.empty()) {
-      targets.emplace_back(labels[d]);
-    }
-  }
-  return three_steps(
-      text_model(model),
-      test::random_weights(model, 5),
-      plan,
-      {.documents = batch, .labels = targets});
+  const std::vector<Item> items = items_of(documents, labels);
+  return three_steps(text_model(model), test::random_weights(model, 5), plan, {.items = items});
 }
 
 // What the runs of each model compute.  Strategies and ranks do not change it, so the file has it
@@ -238,12 +227,8 @@ std::vector<StepNumbers> three_steps(const test::GridModel& of, const Plan& plan
     samples.push_back(std::move(
         synthetic_samples(model, sizes.dims[s], static_cast<std::int64_t>(s) + 1).back()));
   }
-  std::vector<const Sample*> batch;
-  for (const Sample& sample : samples) {
-    batch.push_back(&sample);
-  }
-  return three_steps(
-      model, test::random_weights(model, 5), plan, {.documents = {}, .samples = batch});
+  const std::vector<Item> items = items_of(samples);
+  return three_steps(model, test::random_weights(model, 5), plan, {.items = items});
 }
 
 // All layers by one choice, all samples at once.

@@ -21,7 +21,7 @@
 #include "src/run/data/evoformer/alignment_samples.h"
 #include "src/run/data/held.h"
 #include "src/run/data/stdit/clips.h"
-#include "src/run/data/synthetic_samples.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/weights/safetensors.h"
 #include "tests/support/folder.h"
 #include "tests/support/grid_shapes.h"

@@ -18,7 +18,7 @@
 #include "paradyse/run/session.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
-#include "src/run/data/synthetic_samples.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/reference/reference.h"
 #include "tests/support/grid_masks.h"
 #include "tests/support/grid_shapes.h"
@@ -244,15 +244,15 @@ void expect_equal_by_random_plans(const std::vector<Subject>& subjects) {
     test::set_random_masks(model, samples, 3);
     const reference::Weights weights = test::random_weights(model, 5);
     const std::uint64_t seed = 11;  // of dropout, where there is any
-    const reference::Answer expected =
-        reference::answer(subject.shape, weights, {.samples = samples, .dropout_seed = seed});
+    const reference::Answer expected = reference::answer(
+        subject.shape, weights, {.items = items_of(samples), .dropout_seed = seed});
     for (const int ranks : {1, 2, 3, 4, 6}) {
       for (unsigned number = 0; number < 6; ++number) {
         std::mt19937 random(number * 100 + static_cast<unsigned>(ranks));
         const Plan plan = random_plan(subject, model, ranks, random);
         SCOPED_TRACE(subject.name + "\n" + to_json(plan));
         GradientRequest request{
-            .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
+            .model = model, .plan = &plan, .items = items_of(samples), .dtype = Dtype::float64};
         request.dropout_seed = seed;
         request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
         expect_equal(request, expected, samples.size());
@@ -298,13 +298,14 @@ TEST(GridModels, EqualTheReferenceOnSamplesOfUnlikeSizes) {
       samples.push_back(synthetic_samples(model, dims, 1).front());
     }
     const reference::Weights weights = test::random_weights(model, 5);
-    const reference::Answer expected = reference::answer(shape, weights, {.samples = samples});
+    const reference::Answer expected =
+        reference::answer(shape, weights, {.items = items_of(samples)});
     for (const int ranks : {1, 2, 3, 4, 6}) {
       const std::unique_ptr<BatchPlanner> planner =
           batch_planner({.model = shape, .ranks = ranks, .machine = {}});
       const Plan plan = planner->plan(batch).plan.value();
       GradientRequest request{
-          .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
+          .model = model, .plan = &plan, .items = items_of(samples), .dtype = Dtype::float64};
       request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
       const GradientAnswer answer = gradients(request);
       EXPECT_NEAR(answer.batch.loss, expected.loss, kNear * expected.loss);
@@ -321,7 +322,7 @@ TEST(GridModels, EqualTheReferenceOnSamplesOfUnlikeSizes) {
         EXPECT_EQ(answer.ranks[idx(r)].bytes_sent, predicted.bytes_sent);
         EXPECT_EQ(answer.ranks[idx(r)].peak_bytes, predicted.peak_bytes);
       }
-      std::swap(request.samples[0], request.samples[1]);  // of another size
+      std::swap(request.items[0], request.items[1]);  // of another size
       EXPECT_THROW(gradients(request), std::invalid_argument);
     }
   }
@@ -461,7 +462,7 @@ TEST(GridModels, EqualTheReferenceInGroups) {
     test::set_random_masks(model, samples, 3);
     const reference::Weights weights = test::random_weights(model, 5);
     const reference::Answer expected =
-        reference::answer(model, weights, {.samples = samples, .dropout_seed = 3});
+        reference::answer(model, weights, {.items = items_of(samples), .dropout_seed = 3});
     for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8}) {
       for (unsigned number = 0; number < 2; ++number) {
         std::mt19937 random(number * 100 + static_cast<unsigned>(ranks));
@@ -479,7 +480,7 @@ TEST(GridModels, EqualTheReferenceInGroups) {
         SCOPED_TRACE(to_json(plan));
         EXPECT_THAT(problems(plan, {.model = model}), testing::IsEmpty());
         GradientRequest request{
-            .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
+            .model = model, .plan = &plan, .items = items_of(samples), .dtype = Dtype::float64};
         request.dropout_seed = 3;
         request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
         expect_equal(request, expected, samples.size());
@@ -503,14 +504,14 @@ TEST(GridModels, DropRowsAndColumnsOfEachSample) {
   const std::vector<Sample> samples(2, synthetic_samples(model, dims, 1).front());
   const reference::Weights weights = test::random_weights(model, 5);
   const reference::Answer expected =
-      reference::answer(model, weights, {.samples = samples, .dropout_seed = 3});
+      reference::answer(model, weights, {.items = items_of(samples), .dropout_seed = 3});
   EXPECT_NE(expected.documents[0].sum, expected.documents[1].sum);
   for (const int ranks : {1, 2, 3, 4}) {
     const std::unique_ptr<BatchPlanner> planner =
         batch_planner({.model = model, .ranks = ranks, .machine = {}});
     const Plan plan = planner->plan({.lengths = {12, 12}, .dims = {dims, dims}}).plan.value();
     GradientRequest request{
-        .model = model, .plan = &plan, .samples = samples, .dtype = Dtype::float64};
+        .model = model, .plan = &plan, .items = items_of(samples), .dtype = Dtype::float64};
     request.dropout_seed = 3;
     request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
     const GradientAnswer answer = gradients(request);
@@ -559,7 +560,8 @@ void expect_counted_in_narrow_types(const EvoformerShape& shape) {
         }
       }
       plan.programs["random"] = {{.layers = model.layers, .choice = layer}};
-      GradientRequest request{.model = model, .plan = &plan, .samples = samples, .dtype = dtype};
+      GradientRequest request{
+          .model = model, .plan = &plan, .items = items_of(samples), .dtype = dtype};
       request.fill = [](Parameters& parameters) { parameters.initialize(3); };
       const GradientAnswer answer = gradients(request);
       for (int r = 0; r < ranks; ++r) {
@@ -602,25 +604,21 @@ TEST(GridModels, SayWhatTheyPredict) {
       local_backend()->run(ranks, [&](Communicators& communicators) {
         RankSession session(communicators, model, {.dtype = Dtype::float64, .gradients = false});
         test::fill(session.parameters(), weights);
-        std::vector<const Sample*> batch;
+        const std::vector<Item> items = items_of(samples);
         std::vector<at::Tensor> predictions;
         for (const Sample& sample : samples) {
           const HostScope host;
-          batch.push_back(&sample);
           predictions.push_back(at::ones_like(sample.inputs.at("velocity").tensor()));
         }
-        const BatchResult result = session.play(
-            plan, {.documents = {}, .samples = batch, .predictions = predictions}, false);
+        const BatchResult result =
+            session.play(plan, {.items = items, .predictions = predictions}, false);
         const HostScope host;
         for (std::size_t s = 0; s < samples.size(); ++s) {
           const at::Tensor difference = predictions[s] - samples[s].inputs.at("velocity").tensor();
           EXPECT_NEAR(difference.square().sum().item<double>(), result.loss_sums[s], kNear);
         }
         EXPECT_THROW(
-            session.play(
-                plan,
-                {.documents = {}, .samples = batch, .predictions = {predictions.data(), 1}},
-                false),
+            session.play(plan, {.items = items, .predictions = {predictions.data(), 1}}, false),
             std::invalid_argument);
       });
     }

@@ -227,7 +227,7 @@ bool expect_as_reference(const Case& c) {
           test::stored_elements(vector, weights.stored.at(vector.name)).clone());
     }
     if (!mask.empty()) {
-      local.batch.samples = {&sample};
+      local.batch.samples = {sample};
       local.batch.inputs = c.model.inputs();
     }
     test::OpRun run(program, communicators.world(), local);

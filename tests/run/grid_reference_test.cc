@@ -12,7 +12,7 @@
 #include "paradyse/run/weights.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
-#include "src/run/data/synthetic_samples.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/reference/naive_memory.h"
 #include "src/run/reference/reference.h"
 #include "src/run/weights/safetensors.h"
@@ -58,8 +58,8 @@ TEST_P(GridReference, SaysWhatPyTorchSays) {
   const std::vector<Sample> samples = samples_of(folder / "samples.safetensors");
   std::ifstream file(folder / "expected.json");
   const auto expected = nlohmann::json::parse(file);
-  const reference::Answer answer =
-      reference::answer(shape, tensors_of(folder / "model.safetensors"), {.samples = samples});
+  const reference::Answer answer = reference::answer(
+      shape, tensors_of(folder / "model.safetensors"), {.items = items_of(samples)});
   const double loss = expected.at("loss");
   EXPECT_NEAR(answer.loss, loss, kNear * loss);
   std::int64_t scored = 0;
@@ -111,11 +111,11 @@ TEST(NaiveMemory, IsCountedAsItIsMeasured) {
     }
     const std::vector<Sample> samples = synthetic_samples(model, dims, 1);
     const auto counted = static_cast<double>(reference::counted_peak(
-        [&] { (void)reference::answer(shape, without_data, {.samples = samples}); }));
-    const auto measured =
-        static_cast<double>(reference::measured([&] {
-                              return reference::answer(shape, weights, {.samples = samples});
-                            }).peak_bytes);
+        [&] { (void)reference::answer(shape, without_data, {.items = items_of(samples)}); }));
+    const auto measured = static_cast<double>(reference::measured([&] {
+                                                return reference::answer(
+                                                    shape, weights, {.items = items_of(samples)});
+                                              }).peak_bytes);
     EXPECT_GT(measured, 1 << 20);
     EXPECT_GE(counted, 0.98 * measured);
     EXPECT_LE(counted, 1.2 * measured);

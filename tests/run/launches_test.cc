@@ -74,7 +74,7 @@ Step step_of(const Sizes& sizes, const Kernels& kernels = test::pretended_kernel
     plan.micro_batches.back().groups.front().documents = {m};
   }
   const auto all = test::random_documents(lengths, model.vocab, 5);
-  const std::vector<TokenView> documents = views(all);
+  const std::vector<Item> items = items_of(all);
   Step counted;
   test::begin_judging();
   run_local_ranks(1, {}, [&](Communicators& communicators) {
@@ -90,7 +90,7 @@ Step step_of(const Sizes& sizes, const Kernels& kernels = test::pretended_kernel
     for (int step = 0; step < 2; ++step) {
       session.parameters().zero_gradients();
       test::take_calls();
-      session.play(plan, {.documents = documents}, /*backward=*/true);
+      session.play(plan, {.items = items}, /*backward=*/true);
       counted.play = test::take_calls();
       const at::Tensor norm = gradient_norm(session.parameters(), session.domain());
       optimizer.step(1e-3, gradient_factor(norm, 1, 1));

@@ -114,6 +114,8 @@ struct Problem {
   std::vector<std::vector<std::int32_t>> documents;
   std::vector<std::vector<std::int32_t>> labels;
   reference::Answer expected;
+
+  [[nodiscard]] std::vector<Item> items() const { return items_of(documents, labels); }
 };
 Problem problem_of(const Case& c) {
   Problem problem{
@@ -121,8 +123,7 @@ Problem problem_of(const Case& c) {
       .documents = test::random_documents(kLengths, c.model.vocab(), 7),
       .labels = test::random_labels(text_shape(c.model), kLengths, 7),
       .expected = {}};
-  problem.expected = reference::answer(
-      c.model, problem.weights, {.documents = problem.documents, .labels = problem.labels});
+  problem.expected = reference::answer(c.model, problem.weights, {.items = problem.items()});
   return problem;
 }
 
@@ -131,8 +132,7 @@ GradientAnswer answer_of(const Case& c, const Problem& problem, const Plan& plan
       {.model = c.model,
        .fill = [&](Parameters& parameters) { test::fill(parameters, problem.weights); },
        .plan = &plan,
-       .documents = problem.documents,
-       .labels = problem.labels,
+       .items = problem.items(),
        .dtype = dtype});
 }
 
@@ -237,8 +237,7 @@ TEST_P(LoraModels, StayWithinTheirRoundingInBFloat16) {
     weight = weight.to(at::kBFloat16).to(at::kDouble);
   }
   const auto answer = [&](const Weights& weights) {
-    return reference::answer(
-        c.model, weights, {.documents = problem.documents, .labels = problem.labels});
+    return reference::answer(c.model, weights, {.items = problem.items()});
   };
   problem.expected = answer(problem.weights);
   const std::map<std::string, double> own = own_rounding(
@@ -313,8 +312,7 @@ TEST_P(LoraOfPeft, LossGradientsAndMergedLogitsAreTheirs) {
           {.model = adapted,
            .fill = [&](Parameters& parameters) { weights.fill(parameters); },
            .plan = &plan,
-           .documents = documents.tokens,
-           .labels = documents.labels,
+           .items = items_of(documents.tokens, documents.labels),
            .dtype = Dtype::float64});
       EXPECT_NEAR(answer.batch.loss, expected.at("loss"), 1e-9);
       Weights of_peft;

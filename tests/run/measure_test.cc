@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -18,6 +19,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/text/text_shape.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/device/cores.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/bench_comm.h"
@@ -27,6 +29,7 @@
 #include "src/run/measure/micro_batch_seconds.h"
 #include "src/run/measure/played_layer.h"
 #include "src/run/measure/trials.h"
+#include "tests/support/grid_shapes.h"
 #include "tests/support/models.h"
 
 namespace paradyse {
@@ -52,33 +55,50 @@ TEST(Cores, AreCountedOnceOverAllMachines) {
   EXPECT_EQ(cores_of_all(std::vector<Own>{own_cores(), own_cores()}), usable_cores());
 }
 
-TEST(SyntheticDocuments, AreAlwaysTheSameAndWithinTheVocabulary) {
-  const auto documents = synthetic_documents(3, 500, 7);
-  ASSERT_EQ(documents.size(), 3U);
+TEST(SyntheticItems, AreAlwaysTheSameAndWithinTheVocabulary) {
+  Model model = text_model(test::llama({.vocab = 7}));
+  const auto tokens_of = [&] {
+    std::vector<Tokens> tokens;
+    for (const OwnedItem& one : synthetic_items(model, {.lengths = {500, 500, 0, 2}})) {
+      EXPECT_FALSE(std::get<Document>(one).labels);
+      tokens.push_back(std::get<Document>(one).tokens);
+    }
+    return tokens;
+  };
+  const std::vector<Tokens> documents = tokens_of();
+  ASSERT_EQ(documents.size(), 4U);
   std::set<std::int32_t> ids;
-  for (const auto& document : documents) {
-    EXPECT_EQ(document.size(), 500U);
+  for (const Tokens& document : documents) {
     ids.insert(document.begin(), document.end());
   }
   EXPECT_THAT(ids, ElementsAre(0, 1, 2, 3, 4, 5, 6));
-  EXPECT_EQ(synthetic_documents(3, 500, 7), documents);
+  EXPECT_EQ(tokens_of(), documents);
+  EXPECT_EQ(documents[0].size(), 500U);
   EXPECT_NE(documents[0], documents[1]);
+  EXPECT_EQ(documents[2].size(), 0U);
+  EXPECT_EQ(documents[3].size(), 2U);
 
-  const auto of_lengths = synthetic_documents({5, 0, 2}, 7);
-  ASSERT_EQ(of_lengths.size(), 3U);
-  EXPECT_EQ(of_lengths[0].size(), 5U);
-  EXPECT_EQ(of_lengths[1].size(), 0U);
-  EXPECT_EQ(of_lengths[2].size(), 2U);
+  model.masked_lm = true;
+  const std::vector<OwnedItem> masked = synthetic_items(model, {.lengths = {5}});
+  const Item item = items_of(masked).front();
+  EXPECT_TRUE(std::ranges::equal(item.labels, item.tokens));
+  EXPECT_EQ(item.tokens.size(), 5U);
 }
 
-TEST(SyntheticBatch, IsScoredAsItsModelIs) {
-  const auto documents = synthetic_documents({5, 3}, 7);
-  const std::vector<TokenView> of = views(documents);
-  Model model = text_model(test::llama({}));
-  EXPECT_EQ(synthetic_batch(of, model).documents.data(), of.data());
-  EXPECT_TRUE(synthetic_batch(of, model).labels.empty());
-  model.masked_lm = true;
-  EXPECT_EQ(synthetic_batch(of, model).labels.data(), of.data());
+// Each of its own size, whatever comes before it.
+TEST(SyntheticItems, AreSamplesOfTheSizesGiven) {
+  const Model model = test::small_stdit(1);
+  const DimSizes small = {{"frames", 2}, {"patches", 3}};
+  const DimSizes large = {{"frames", 4}, {"patches", 3}};
+  const std::vector<DimSizes> dims = {small, small, large, small};
+  const std::vector<OwnedItem> samples = synthetic_items(model, {.lengths = {}, .dims = dims});
+  const std::vector<Item> items = items_of(samples);
+  ASSERT_EQ(items.size(), dims.size());
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    EXPECT_NO_THROW(check_sample(items[i], model, dims[i])) << i;
+  }
+  EXPECT_FALSE(at::equal(
+      items[0].inputs->begin()->second.tensor(), items[1].inputs->begin()->second.tensor()));
 }
 
 TEST(RankNumbers, SayWhatRanksWaited) {

@@ -59,11 +59,12 @@ void expect_predicted(
   set_recompute(layer, level);
   const std::vector<LayerChoice> layers(static_cast<std::size_t>(c.model.layers), layer);
   const Plan plan = uniform_plan(c.model, c.lengths, ranks, layers);
+  const auto documents = test::random_documents(c.lengths, c.model.vocab, 3);
   GradientRequest request{
       .model = text_model(c.model),
       .fill = [](Parameters& parameters) { parameters.initialize(1); },
       .plan = &plan,
-      .documents = test::random_documents(c.lengths, c.model.vocab, 3),
+      .items = items_of(documents),
       .dtype = dtype};
   const GradientAnswer answer = gradients(request);
   const Precision precision = precision_of(dtype);

@@ -381,7 +381,7 @@ class AnyModel : public testing::TestWithParam<const char*> {
         weight.zero_();
       }
     }
-    reference_ = reference::text_answer(twice_, weights, documents_);
+    reference_ = reference::text_answer(twice_, weights, items_of(documents_));
     for (const auto& [name, gradient] : reference_.gradients) {
       if (const auto ours = name_of(name)) {
         expected_[*ours] = gradient;
@@ -452,7 +452,7 @@ TEST_P(AnyModel, RunsTheLayersThatItsPartsSay) {
           {.model = model_,
            .fill = [&](Parameters& parameters) { test::fill(parameters, weights_); },
            .plan = &plan,
-           .documents = documents_});
+           .items = items_of(documents_)});
       EXPECT_NEAR(answer.batch.loss, reference_.loss, 1e-12);
       const GradientError error = compare_gradients(answer.gradients, expected_);
       EXPECT_LE(error.worst, 1e-10) << error.worst_name;

@@ -58,7 +58,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
       test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31, .tied = true});
   const std::vector<std::int64_t> lengths = {1, 9, 2, 17};
   const auto documents = test::random_documents(lengths, model.vocab, 3);
-  const std::vector<TokenView> pointers = views(documents);
+  const std::vector<Item> items = items_of(documents);
   RunConfig::Optimizer options;
   options.lr = 0.01;
   options.weight_decay = 0.3;
@@ -73,7 +73,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
   std::map<std::string, PlainAdamW> plain;
   for (int s = 0; s < 3; ++s) {
     const Plan plan = uniform_plan(model, lengths, 1, layers("DataZ", "gather"));
-    GradientRequest request{.model = text_model(model), .plan = &plan, .documents = documents};
+    GradientRequest request{.model = text_model(model), .plan = &plan, .items = items};
     request.fill = [&](Parameters& parameters) { test::fill(parameters, expected); };
     const GradientAnswer answer = gradients(request);
     double squares = 0;
@@ -104,7 +104,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
         AdamW optimizer(parameters, options);
         for (int s = 0; s < 3; ++s) {
           parameters.zero_gradients();
-          session.play(plan, {.documents = pointers}, /*backward=*/true);
+          session.play(plan, {.items = items}, /*backward=*/true);
           const at::Tensor norm = gradient_norm(parameters, session.domain());
           optimizer.step(0.01, gradient_factor(norm, options.max_grad_norm, 1));
         }
@@ -128,7 +128,7 @@ TEST(AdamW, IsThePlainOneOnEveryNumberOfRanks) {
 TEST(AdamW, LeavesItsStateOnTheHost) {
   const TextShape model = test::llama({.heads = 4, .kv_heads = 2, .ffn = 12, .vocab = 16});
   const auto documents = test::random_documents({7, 5}, model.vocab, 3);
-  const std::vector<TokenView> pointers = views(documents);
+  const std::vector<Item> items = items_of(documents);
   const Plan plan = test::uniform_plan(model, {7, 5}, 2, text_layer("UlyssesZ", "gather"));
   const auto trained = [&](bool offload, Dtype dtype) {
     RunConfig::Optimizer options;
@@ -151,7 +151,7 @@ TEST(AdamW, LeavesItsStateOnTheHost) {
           offload ? 0 : state * stored_elements(model, 2, communicators.rank()));
       for (int s = 0; s < 3; ++s) {
         session.parameters().zero_gradients();
-        session.play(plan, {.documents = pointers}, /*backward=*/true);
+        session.play(plan, {.items = items}, /*backward=*/true);
         optimizer.step(0.01, 0.5);
       }
       collect(

@@ -84,7 +84,7 @@ Steps train(
     c10::Device device = test::kPretended,
     const Strike& strike = {}) {
   const auto all = test::random_documents(kLengths, kModel.vocab, 5);
-  const std::vector<TokenView> documents = views(all);
+  const std::vector<Item> items = items_of(all);
   // Both of the fillings that a GPU has.
   use_kernels_of_other_devices(
       dtype == Dtype::float32 ? aten_kernels() : test::pretended_kernels());
@@ -112,9 +112,7 @@ Steps train(
           test::fail_at_call(strike.call, strike.what);
         });
       }
-      const auto play = [&] {
-        result = session.play(plan, {.documents = documents}, /*backward=*/true);
-      };
+      const auto play = [&] { result = session.play(plan, {.items = items}, /*backward=*/true); };
       for (bool again = true; again;) {  // as training does
         session.parameters().zero_gradients();
         again = false;

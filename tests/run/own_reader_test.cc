@@ -212,10 +212,11 @@ TEST_F(OwnReader, ReadsFoldersOfFiles) {
 TEST_F(OwnReader, GivesTheGradientsOfOneRankOnAnyRanks) {
   const Model model = weather(2);
   const GridData read = read_grid_data({data()}, model);
+  const std::vector<Sample> samples = read.samples(7);
   GradientRequest request{
       .model = model,
       .fill = [](Parameters& parameters) { parameters.initialize(3); },
-      .samples = read.samples(7)};
+      .items = items_of(samples)};
   GradientAnswer alone;
   for (const int ranks : {1, 2, 3, 4}) {
     PlanningTask task{.model = model, .ranks = ranks, .machine = {}};

@@ -49,6 +49,7 @@ struct Golden {
   Documents labels;
   nlohmann::json expected;
 
+  [[nodiscard]] std::vector<Item> items() const { return items_of(documents, labels); }
   [[nodiscard]] Tensors weights(at::ScalarType dtype) const {
     return tensors_of(folder / "model.safetensors", dtype);
   }
@@ -88,8 +89,7 @@ class GoldenModel : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenModel, HasTheLossesAndGradientsOfHuggingFace) {
   const Golden it = golden(GetParam());
-  const auto answer =
-      reference::text_answer(it.shape, it.weights(at::kDouble), it.documents, it.labels);
+  const auto answer = reference::text_answer(it.shape, it.weights(at::kDouble), it.items());
 
   EXPECT_NEAR(answer.loss, it.expected.at("loss").get<double>(), 1e-12);
   ASSERT_EQ(answer.documents.size(), it.expected.at("documents").size());
@@ -108,7 +108,7 @@ TEST_P(GoldenModel, HasTheLossesAndGradientsOfHuggingFace) {
 TEST_P(GoldenModel, HasTheLogitsOfItsLosses) {
   const Golden it = golden(GetParam());
   const Tensors weights = it.weights(at::kDouble);
-  const auto answer = reference::text_answer(it.shape, weights, it.documents, it.labels);
+  const auto answer = reference::text_answer(it.shape, weights, it.items());
   for (std::size_t d = 0; d < it.documents.size(); ++d) {
     const auto& document = it.documents[d];
     const auto& labels = it.labels.empty() ? document : it.labels[d];
@@ -145,12 +145,13 @@ TEST_P(GoldenModel, WritesOnWhatItHoldsLikely) {
   for (const std::int32_t token : continuation(it.shape, weights, request)) {
     EXPECT_EQ(
         token,
-        reference::logits(it.shape, weights, {text.back()})[-1].argmax().item<std::int64_t>());
+        reference::logits(it.shape, weights, {&text.back(), 1})[-1].argmax().item<std::int64_t>());
     text.push_back(token);
   }
   // Draws: each token as often as its share says, the same again from the same seed.
   request = {.prompt = {1}, .tokens = 1, .temperature = 0.5};
-  const at::Tensor shares = at::softmax(reference::logits(it.shape, weights, {1})[-1] / 0.5, -1);
+  const at::Tensor shares =
+      at::softmax(reference::logits(it.shape, weights, request.prompt)[-1] / 0.5, -1);
   const auto likeliest = static_cast<std::int32_t>(shares.argmax().item<std::int64_t>());
   int found = 0;
   constexpr int kDraws = 400;
@@ -193,8 +194,7 @@ TEST(TextOfBytes, IsUtf8) {
 
 TEST_P(GoldenModel, ComputesInTheDtypeOfTheWeights) {
   const Golden it = golden(GetParam());
-  const auto answer =
-      reference::text_answer(it.shape, it.weights(at::kFloat), it.documents, it.labels);
+  const auto answer = reference::text_answer(it.shape, it.weights(at::kFloat), it.items());
   for (const auto& [name, gradient] : answer.gradients) {
     EXPECT_EQ(gradient.scalar_type(), at::kFloat) << name;
   }
@@ -213,7 +213,7 @@ TEST_P(GoldenModel, GivesZerosWhenNothingIsPredicted) {
         labels.emplace_back(document.size(), -100);
       }
     }
-    const auto answer = reference::text_answer(it.shape, weights, documents, labels);
+    const auto answer = reference::text_answer(it.shape, weights, items_of(documents, labels));
     EXPECT_EQ(answer.loss, 0);
     EXPECT_EQ(answer.documents.size(), documents.size());
     ASSERT_EQ(answer.gradients.size(), weights.size());
@@ -264,7 +264,7 @@ TEST_P(GoldenDropout, IsThatOfHuggingFaceInTheSamePlaces) {
   const Golden it = golden(GetParam());
   const Tensors weights = it.weights(at::kDouble);
   const auto seed = it.expected.at("dropout_seed").get<std::uint64_t>();
-  const auto answer = reference::text_answer(it.shape, weights, it.documents, it.labels, seed);
+  const auto answer = reference::text_answer(it.shape, weights, it.items(), seed);
   EXPECT_NEAR(answer.loss, it.expected.at("loss").get<double>(), 1e-12);
   for (std::size_t d = 0; d < answer.documents.size(); ++d) {
     const auto& wanted = it.expected.at("documents")[d];
@@ -274,8 +274,7 @@ TEST_P(GoldenDropout, IsThatOfHuggingFaceInTheSamePlaces) {
   EXPECT_LT(error.worst, 1e-10) << error.worst_name;
   for (const auto& [different, what] :
        {std::pair{std::optional(seed + 1), "another seed"}, {std::nullopt, "without dropout"}}) {
-    const auto other =
-        reference::text_answer(it.shape, weights, it.documents, it.labels, different);
+    const auto other = reference::text_answer(it.shape, weights, it.items(), different);
     EXPECT_GT(std::abs(other.loss - answer.loss), 1e-3) << what;
   }
 }
@@ -289,7 +288,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ReferenceModel, LeavesTheWeightsOfTheCallerAsTheyAre) {
   const Golden it = golden("hf_llama_gqa");
   const Tensors weights = it.weights(at::kDouble);
-  reference::text_answer(it.shape, weights, it.documents);
+  reference::text_answer(it.shape, weights, items_of(it.documents));
   const Tensors fresh = it.weights(at::kDouble);
   for (const auto& [name, weight] : weights) {
     EXPECT_TRUE(weight.equal(fresh.at(name))) << name;
@@ -308,7 +307,7 @@ TEST(ReferenceModel, SeesTheFutureOnlyWhenNotCausal) {
     for (std::int32_t next = 0; next < it.shape.vocab; ++next) {
       documents.push_back({5, 6, 7, next});
     }
-    const auto losses = reference::text_answer(it.shape, weights, documents).documents;
+    const auto losses = reference::text_answer(it.shape, weights, items_of(documents)).documents;
     double total = 0;
     for (std::size_t d = 1; d < losses.size(); ++d) {
       total += std::exp(losses[0].sum - losses[d].sum);
@@ -337,7 +336,7 @@ TEST(ReferenceModel, ScoresATokenAgainstTheNextLabel) {
       documents.push_back(seen);
       documents.back().push_back(next);
     }
-    const auto losses = reference::text_answer(it.shape, weights, documents).documents;
+    const auto losses = reference::text_answer(it.shape, weights, items_of(documents)).documents;
     for (std::int64_t v = 0; v < it.shape.vocab; ++v) {
       logits_TV[t][v] = losses[0].sum - losses[static_cast<std::size_t>(v) + 1].sum;
     }
@@ -356,7 +355,7 @@ TEST(ReferenceModel, ScoresATokenAgainstTheNextLabel) {
                                 /*ignore_index=*/-100)
                                 .item<double>();
     const auto count = label_T.narrow(0, 1, tokens - 1).ge(0).sum().item<std::int64_t>();
-    const auto answer = reference::text_answer(it.shape, weights, {document}, {labels});
+    const auto answer = reference::text_answer(it.shape, weights, {Item(document, labels)});
     EXPECT_EQ(answer.documents[0].count, count);
     EXPECT_NEAR(answer.documents[0].sum, expected, 1e-11);
     EXPECT_NEAR(answer.loss, count == 0 ? 0 : expected / static_cast<double>(count), 1e-11);
@@ -367,7 +366,7 @@ TEST(ReferenceModel, RefusesWeightsAndTokensOfAnotherModel) {
   const Golden it = golden("hf_llama_gqa");
   const Tensors weights = it.weights(at::kDouble);
   const auto refusal_of = [&](const Tensors& changed, const Documents& documents) {
-    return test::refusal([&] { reference::text_answer(it.shape, changed, documents); });
+    return test::refusal([&] { reference::text_answer(it.shape, changed, items_of(documents)); });
   };
 
   Tensors changed = weights;

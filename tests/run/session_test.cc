@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/plan.h"
+#include "paradyse/run/data.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/comm/observed.h"
 #include "src/run/execute/kept_programs.h"
@@ -41,7 +42,7 @@ class Session : public testing::Test {
   [[nodiscard]] Plan plan(const char* attention, const char* mlp) const {
     return test::uniform_plan(model_, lengths_, kRanks, text_layer(attention, mlp));
   }
-  [[nodiscard]] std::vector<TokenView> documents() const { return views(tokens_); }
+  [[nodiscard]] std::vector<Item> items() const { return items_of(tokens_); }
   // Body of each rank, with the model's weights in place.
   void on_ranks(const std::function<void(RankSession& session)>& body) const {
     run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
@@ -64,7 +65,7 @@ TEST_F(Session, BuildsTheProgramsOfAPlanOnce) {
   Plan renamed = one;  // other predictions and another planner: the same programs
   renamed.planner_name = "somebody";
   renamed.predicted.seconds = 3;
-  const auto batch = documents();
+  const auto batch = items();
   on_ranks([&](RankSession& session) {
     struct Seen {
       BatchResult result;
@@ -72,7 +73,7 @@ TEST_F(Session, BuildsTheProgramsOfAPlanOnce) {
     };
     const auto play = [&](const Plan& plan, bool backward = true) {
       session.parameters().zero_gradients();
-      Seen seen{.result = session.play(plan, {.documents = batch}, backward), .gradients = {}};
+      Seen seen{.result = session.play(plan, {.items = batch}, backward), .gradients = {}};
       seen.gradients = test::held_gradients(session.parameters());
       return seen;
     };
@@ -114,14 +115,13 @@ TEST_F(Session, BuildsTheProgramsOfEqualMicroBatchesOnce) {
   }
   Plan shorter = apart;
   shorter.lengths[0] = 7;
-  const auto batch = documents();
+  const auto batch = items();
   std::vector<std::vector<std::int32_t>> others = tokens_;
   others[0] = others[3];
-  std::vector<TokenView> other_batch = batch;
-  other_batch[0] = others[0];
+  const std::vector<Item> other_batch = items_of(others);
   on_ranks([&](RankSession& session) {
-    EXPECT_EQ(session.play(apart, {.documents = batch}, true).programs_built, 2);
-    EXPECT_EQ(session.play(shorter, {.documents = other_batch}, true).programs_built, 0);
+    EXPECT_EQ(session.play(apart, {.items = batch}, true).programs_built, 2);
+    EXPECT_EQ(session.play(shorter, {.items = other_batch}, true).programs_built, 0);
   });
 }
 
@@ -191,17 +191,17 @@ TEST_F(Session, PlansThatDifferAreFoundWheneverTheyCome) {
   const Plan one = plan("UlyssesZ", "gather");
   Plan other = one;
   other.programs.begin()->second.front().choice.front().recompute = Recompute::full;
-  const auto batch = documents();
+  const auto batch = items();
   for (const int agreed : {0, 1, 3}) {
     for (const int who : {0, 1, 2}) {
       std::vector<std::string> messages(kRanks);
       EXPECT_THROW(
           on_ranks([&](RankSession& session) {
             for (int i = 0; i < agreed; ++i) {
-              session.play(one, {.documents = batch}, true);
+              session.play(one, {.items = batch}, true);
             }
             try {
-              session.play(session.rank() == who ? other : one, {.documents = batch}, true);
+              session.play(session.rank() == who ? other : one, {.items = batch}, true);
             } catch (const std::exception& error) {
               messages[static_cast<std::size_t>(session.rank())] = error.what();
               throw;
@@ -218,7 +218,7 @@ TEST_F(Session, PlansThatDifferAreFoundWheneverTheyCome) {
 // Also one that was changed after it came from rank 0.
 TEST_F(Session, PlansThatAreChangedAfterTheyCameAreFound) {
   const Plan one = plan("UlyssesZ", "gather");
-  const auto batch = documents();
+  const auto batch = items();
   EXPECT_THAT(
       test::refusal<CommunicatorError>([&] {
         on_ranks([&](RankSession& session) {
@@ -228,7 +228,7 @@ TEST_F(Session, PlansThatAreChangedAfterTheyCameAreFound) {
           if (session.rank() == 1) {
             mine->programs.begin()->second.front().choice.front().recompute = Recompute::full;
           }
-          session.play(*mine, {.documents = batch}, true);
+          session.play(*mine, {.items = batch}, true);
         });
       }),
       HasSubstr("rank 1 holds another plan than rank 0"));
@@ -254,17 +254,64 @@ TEST_F(Session, BroadcastsThePlanOfRankZero) {
           after.bytes_sent - before.bytes_sent,
           (kRanks - 1) * (8 + static_cast<std::int64_t>(canonical_json(one).size())));
     }
-    EXPECT_EQ(session.play(*found, {.documents = documents()}, true).plan_sha256, hash(one));
+    EXPECT_EQ(session.play(*found, {.items = items()}, true).plan_sha256, hash(one));
+  });
+}
+
+// A document without labels is to predict its tokens, whatever others bring.
+TEST_F(Session, ScoresEachDocumentByItsOwnLabels) {
+  const Plan one = plan("UlyssesZ", "gather");
+  std::vector<Item> some = items();
+  some[0].labels = some[0].tokens;
+  const std::vector<std::int32_t> first_alone = {kNoLabel, 3, kNoLabel};
+  some[3].labels = first_alone;
+  const auto batch = items();
+  on_ranks([&](RankSession& session) {
+    const BatchResult plain = session.play(one, {.items = batch}, false);
+    const BatchResult labelled = session.play(one, {.items = some}, false);
+    EXPECT_THAT(plain.counts, testing::ElementsAre(4, 0, 11, 2));
+    EXPECT_THAT(labelled.counts, testing::ElementsAre(4, 0, 11, 1));
+    EXPECT_EQ(labelled.loss_sums[0], plain.loss_sums[0]);
+    EXPECT_EQ(labelled.loss_sums[2], plain.loss_sums[2]);
+    EXPECT_NE(labelled.loss_sums[3], plain.loss_sums[3]);
+  });
+}
+
+TEST_F(Session, RefusesLabelsThatDoNotFit) {
+  EXPECT_THAT(
+      test::refusal([&] { (void)items_of(tokens_, {tokens_[0]}); }),
+      HasSubstr("1 lists of labels for 4 documents: each takes one, or none does"));
+  const Plan one = plan("UlyssesZ", "gather");
+  std::vector<Item> batch = items();
+  batch[2].labels = batch[0].tokens;
+  on_ranks([&](RankSession& session) {
+    EXPECT_THAT(
+        test::refusal([&] { session.play(one, {.items = batch}, true); }),
+        HasSubstr("document 2 has 12 tokens, but 5 labels; every token takes one"));
+  });
+  Model masked = text_model(model_);
+  masked.masked_lm = true;
+  for (Item& item : batch) {
+    item.labels = item.tokens;
+  }
+  batch[1].labels = {};
+  run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
+    RankSession session(communicators, masked);
+    EXPECT_THAT(
+        test::refusal([&] { session.play(one, {.items = batch}, true); }),
+        HasSubstr(
+            "the model predicts masked tokens: it takes labels for each of the 4 documents, and "
+            "document 1 has none; give data with {\"tokens\""));
   });
 }
 
 TEST_F(Session, RefusesWhatDoesNotFit) {
-  const auto batch = documents();
+  const auto batch = items();
   const auto refused = [&](const Plan& plan, std::size_t count, const std::string& what) {
     on_ranks([&](RankSession& session) {
       EXPECT_THAT(
           test::refusal(
-              [&] { session.play(plan, {.documents = std::span(batch).first(count)}, true); }),
+              [&] { session.play(plan, {.items = std::span(batch).first(count)}, true); }),
           HasSubstr(what));
     });
   };
@@ -307,7 +354,7 @@ TEST_F(Session, CountsMemoryWhileItLives) {
 
 // Weights that are whole while a step lasts are gone with it, and so are their gradients.
 TEST_F(Session, HoldsWholeWeightsForAStepAlone) {
-  const auto batch = documents();
+  const auto batch = items();
   const Plan each_time = plan("UlyssesZ", "gather");
   Plan once = each_time;
   once.messages = {.reshard_after_forward = false, .reshard_after_backward = false};
@@ -317,9 +364,9 @@ TEST_F(Session, HoldsWholeWeightsForAStepAlone) {
     const std::int64_t held = session.memory().live_bytes();
     for (int round = 0; round < 3; ++round) {
       for (const bool backward : {true, false}) {
-        const BatchResult whole = session.play(once, {.documents = batch}, backward);
+        const BatchResult whole = session.play(once, {.items = batch}, backward);
         EXPECT_EQ(session.memory().live_bytes(), held) << backward;
-        const BatchResult sharded = session.play(each_time, {.documents = batch}, backward);
+        const BatchResult sharded = session.play(each_time, {.items = batch}, backward);
         EXPECT_NEAR(whole.loss, sharded.loss, 1e-5 * sharded.loss);
       }
     }
@@ -360,7 +407,7 @@ TEST_F(Session, CountsTheSecondsInItsWeightDomain) {
   two.micro_batches[0].groups = {
       {.ranks = {0, 1}, .documents = {0, 2, 3}, .program = "all"},
       {.ranks = {2}, .documents = {1}, .program = "all"}};
-  const auto batch = documents();
+  const auto batch = items();
   std::promise<void> waits;
   const std::shared_future<void> seen = waits.get_future().share();
   run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
@@ -368,7 +415,7 @@ TEST_F(Session, CountsTheSecondsInItsWeightDomain) {
     ObservedCommunicators observed(communicators, observer);
     RankSession session(observed, text_model(model_));
     test::fill(session.parameters(), weights_);
-    const BatchResult result = session.play(two, {.documents = batch}, /*backward=*/true);
+    const BatchResult result = session.play(two, {.items = batch}, /*backward=*/true);
     ASSERT_EQ(result.domain_seconds.size(), 1U);
     EXPECT_LE(result.domain_seconds[0], result.micro_batch_seconds[0]);
     if (session.rank() == 2) {
@@ -395,13 +442,13 @@ TEST_F(Session, CountsTheSecondsOfParts) {
   two.micro_batches[1].groups[1].documents = {};
   const std::vector<CostedPart> parts = costed_parts(two.programs.at("all"));
   ASSERT_EQ(parts.size(), 4U);  // attention, mlp, moves, the rest
-  const auto batch = documents();
+  const auto batch = items();
   run_local_ranks(kRanks, {}, [&](Communicators& communicators) {
     RankSession session(communicators, text_model(model_), {.times_parts = 2});
     test::fill(session.parameters(), weights_);
-    EXPECT_TRUE(session.play(two, {.documents = batch}, /*backward=*/false).part_seconds.empty());
+    EXPECT_TRUE(session.play(two, {.items = batch}, /*backward=*/false).part_seconds.empty());
     for (int batches = 0; batches < 6; ++batches) {
-      const BatchResult result = session.play(two, {.documents = batch}, /*backward=*/true);
+      const BatchResult result = session.play(two, {.items = batch}, /*backward=*/true);
       if (batches == 3 || batches == 5) {  // not of the first two, nor a second one
         EXPECT_TRUE(result.part_seconds.empty()) << batches;
         continue;
@@ -419,7 +466,7 @@ TEST_F(Session, CountsTheSecondsOfParts) {
     }
   });
   on_ranks([&](RankSession& session) {  // nobody asked
-    EXPECT_TRUE(session.play(two, {.documents = batch}, /*backward=*/true).part_seconds.empty());
+    EXPECT_TRUE(session.play(two, {.items = batch}, /*backward=*/true).part_seconds.empty());
   });
 }
 

@@ -294,8 +294,8 @@ TEST(PlayedInAStream, APlanIsTimedWithoutAStopBetweenItsOps) {
     RankSession session(communicators, model, {.trace = &trace, .part_times = &times});
     subject.fill(session.parameters());
     session.parameters().zero_gradients();
-    const auto documents = views(subject.documents);
-    session.play(plan, {.documents = documents}, /*backward=*/true);
+    const std::vector<Item> items = subject.items();
+    session.play(plan, {.items = items}, /*backward=*/true);
     EXPECT_LE(pretended.waits, 2) << "for the micro-batch to be over, and to settle the trace";
     double sum = 0;
     const std::vector<PartTimes::OfMicroBatch> played = times.take();

@@ -20,7 +20,7 @@ TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
   const TextShape model = test::llama({.heads = 6, .kv_heads = 2, .ffn = 13, .vocab = 31});
   const std::vector<std::int64_t> lengths = {5, 1, 12, 3, 8};
   const auto documents = test::random_documents(lengths, 31, 5);
-  const std::vector<TokenView> batch = views(documents);
+  const std::vector<Item> items = items_of(documents);
   const test::Weights weights = test::random_weights(model, 5);
   std::vector<Plan> plans;
   for (const auto& [attention, mlp] : test::pure_strategies()) {
@@ -50,7 +50,7 @@ TEST(Switch, MovesNoWeightsAndSendsNothingMore) {
         const std::size_t which = random() % plans.size();
         parameters.zero_gradients();
         const Counters from = communicators.counters();
-        session.play(plans[which], {.documents = batch}, /*backward=*/true);
+        session.play(plans[which], {.items = items}, /*backward=*/true);
         communicators.world().barrier({.op = "all sent", .part = ""});
         const Counters to = communicators.counters();
         const Counters more{

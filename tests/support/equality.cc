@@ -18,20 +18,23 @@ constexpr std::uint64_t kDropoutSeed = 0x1234567890ABCDEF;
 
 Weights weights_of(const Case& c) { return random_weights(c.model, 11); }
 
-std::vector<std::vector<std::int32_t>> documents_of(const Case& c) {
+// Documents of a case, and labels.
+struct Data {
+  std::vector<std::vector<std::int32_t>> documents;
+  std::vector<std::vector<std::int32_t>> labels;
+
+  [[nodiscard]] std::vector<Item> items() const { return items_of(documents, labels); }
+};
+Data data_of(const Case& c) {
   auto documents = random_documents(c.lengths, c.model.vocab, 7);
   for (auto& document : documents) {
     for (std::int32_t& token : document) {
       token = !c.model.padding_in_documents && token == c.model.padding_id ? 0 : token;
     }
   }
-  return documents;
-}
-
-std::vector<std::vector<std::int32_t>> labels_of(const Case& c) {
   TextShape model = c.model;
   model.masked_lm = model.masked_lm || c.labels;
-  return random_labels(model, c.lengths, 7);
+  return {.documents = std::move(documents), .labels = random_labels(model, c.lengths, 7)};
 }
 
 // In float64; what some architectures keep as one bias of queries, keys and values taken apart.
@@ -86,8 +89,9 @@ const NarrowReference& narrow_reference(const Case& c, Dtype dtype) {
   if (!fresh) {
     return reference;
   }
+  const Data data = data_of(c);
   const auto answer_of = [&](const Weights& weights) {
-    return reference::text_answer(without_dropout(c.model), weights, documents_of(c), labels_of(c));
+    return reference::text_answer(without_dropout(c.model), weights, data.items());
   };
   const WeightNames& names = weight_names(c.model);
   reference.weights = weights_of(c);
@@ -130,12 +134,12 @@ const reference::Answer& reference_answer(const Case& c) {
   static std::map<std::string, reference::Answer> answers;
   auto found = answers.find(c.name);
   if (found == answers.end()) {
-    found = answers
-                .emplace(
-                    c.name,
-                    reference::text_answer(
-                        c.model, weights_of(c), documents_of(c), labels_of(c), kDropoutSeed))
-                .first;
+    found =
+        answers
+            .emplace(
+                c.name,
+                reference::text_answer(c.model, weights_of(c), data_of(c).items(), kDropoutSeed))
+            .first;
   }
   return found->second;
 }
@@ -170,11 +174,11 @@ void expect_equal(
   const Model model = c.model;
   ASSERT_THAT(problems(plan, {.model = model}), testing::IsEmpty());
   const Weights weights = weights_of(c);
+  const Data data = data_of(c);
   GradientRequest request{
       .model = model,
       .plan = &plan,
-      .documents = documents_of(c),
-      .labels = labels_of(c),
+      .items = data.items(),
       .dropout_seed = kDropoutSeed,
       .dtype = dtype,
       .backend = backend,
@@ -211,11 +215,11 @@ void expect_within_rounding(
   const double one = rounding(dtype);
   const NarrowReference& reference = narrow_reference(c, dtype);
   const TextShape model = without_dropout(c.model);
+  const Data data = data_of(c);
   GradientRequest request{
       .model = text_model(model),
       .plan = &plan,
-      .documents = documents_of(c),
-      .labels = labels_of(c),
+      .items = data.items(),
       .dtype = dtype,
       .device = device,
       .attention_dense_from = attention_dense_from};
@@ -247,7 +251,7 @@ void expect_peak_is_a_budget(
   GradientRequest request{
       .model = text_model(model),
       .plan = &plan,
-      .documents = documents,
+      .items = items_of(documents),
       .dtype = Dtype::float32,
       .memory_per_rank = peak};
   request.fill = [&](Parameters& parameters) { fill(parameters, weights); };

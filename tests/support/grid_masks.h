@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/run/detail/item.h"
 
 namespace paradyse::test {
 

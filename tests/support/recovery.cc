@@ -10,14 +10,14 @@ namespace paradyse::test {
 
 void play_until_memory_suffices(
     const Plan& plan,
-    const std::vector<TokenView>& documents,
+    const std::vector<Item>& items,
     RankSession& session,
     const std::string& reason) {
   for (;;) {
     session.parameters().zero_gradients();
     const std::int64_t before = session.memory().live_bytes();
-    const auto lack = within_memory(
-        session.communicators(), [&] { session.play(plan, {.documents = documents}, true); });
+    const auto lack =
+        within_memory(session.communicators(), [&] { session.play(plan, {.items = items}, true); });
     if (!lack) {
       return;
     }

@@ -14,7 +14,7 @@ namespace paradyse::test {
 // thrown away, `reason` is in what recover() says, and nothing of the try is held.
 void play_until_memory_suffices(
     const Plan& plan,
-    const std::vector<TokenView>& documents,
+    const std::vector<Item>& items,
     RankSession& session,
     const std::string& reason);
 

@@ -22,10 +22,8 @@ struct GradientRequest {
   Model model = {};
   std::function<void(Parameters& parameters)> fill = {};  // the weights of each rank; called on all
   const Plan* plan = nullptr;
-  std::vector<std::vector<std::int32_t>> documents = {};
-  std::vector<std::vector<std::int32_t>> labels = {};  // as in Batch
-  std::vector<Sample> samples = {};                    // the same
-  std::uint64_t dropout_seed = 0;                      // of the model's dropout, if it has any
+  std::vector<Item> items = {};    // as in Batch
+  std::uint64_t dropout_seed = 0;  // of the model's dropout, if it has any
   Dtype dtype = Dtype::float64;
   std::int64_t memory_per_rank = 0;  // bytes, 0: no limit
   std::shared_ptr<Backend> backend = local_backend();

@@ -15,7 +15,7 @@
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/run/detail/item.h"
 
 namespace paradyse {
 

@@ -16,7 +16,7 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/communicator.h"
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/run/detail/item.h"
 #include "paradyse/run/weights.h"
 
 namespace paradyse {
@@ -50,19 +50,11 @@ struct SessionOptions {
 
 // What a plan is played on.
 struct Batch {
-  // Those of plan.lengths, in its order.  Token ids must be inside the vocabulary (whoever reads
-  // documents checks it).
-  std::span<const TokenView> documents;
-  // For every document a label for every token, unshifted: token i is scored against label i of a
-  // masked LM, else against label i + 1.  Negative ones do not count.  Empty, which a masked LM
-  // does not take: the documents' tokens.
-  std::span<const TokenView> labels = {};
-  // Of a model of several dims (Model::inputs), in place of documents and labels: those of
-  // plan.lengths, in its order, as check_sample() has them.
-  std::span<const Sample* const> samples = {};
+  // Those of plan.lengths, in its order.  Token ids must be inside the vocabulary, and samples as
+  // check_sample() has them (whoever reads data checks it).
+  std::span<const Item> items;
   // How many tokens of all documents are scored against a label that counts.  With it a rank needs
-  // only the documents that it has a part of: others, and their labels, may be empty.  None: they
-  // are counted.
+  // only the documents that it has a part of: others may be empty.  None: they are counted.
   std::optional<std::int64_t> predicted_tokens = {};
   std::uint64_t dropout_seed = 0;  // of training's dropout, where the model has one
   // Of a model that predicts an input: where it puts its predictions, a tensor for each sample in
@@ -132,11 +124,11 @@ class RankSession {
   // so that a plan which comes again is not built again (src/run/execute/kept_programs.h).  With
   // `backward` the gradient of loss_scale times the mean token loss is added to the parameters'
   // gradients, summed over all ranks. Dropout is that of the model, and on only with `backward`.
-  // Throws std::invalid_argument for a plan of another number of ranks or another weight domain, a
-  // masked LM without labels, documents or labels of another number than the plan's, and a document
-  // longer than the positions that the model has learned; CommunicatorError when the ranks' plans
-  // differ (hashes are compared first), and NotFinite, on all ranks, naming the first document to
-  // blame, when the loss is no number.
+  // Throws std::invalid_argument for a plan of another number of ranks or another weight domain,
+  // items of another number or size than the plan's, labels of another number than tokens, tokens
+  // of a masked LM without labels, and a document longer than the positions that the model has
+  // learned; CommunicatorError when the ranks' plans differ (hashes are compared first), and
+  // NotFinite, on all ranks, naming the first document to blame, when the loss is no number.
   BatchResult play(const Plan& plan, const Batch& batch, bool backward, double loss_scale = 1);
 
   // Notes in the trace, where there is one, what this rank did from `begin` until now.

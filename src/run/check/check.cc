@@ -180,9 +180,7 @@ Plan plan_of(const CheckRequest& request, const CheckChoice& choice) {
 
 reference::Answer expected_answer(const CheckSubject& subject, Dtype dtype) {
   return reference::answer(
-      subject.model,
-      whole_weights(subject.model, subject.fill, dtype),
-      {.documents = subject.documents, .labels = subject.labels});
+      subject.model, whole_weights(subject.model, subject.fill, dtype), {.items = subject.items()});
 }
 
 const CheckError& CheckRow::worst(std::size_t i) const {
@@ -226,8 +224,7 @@ std::vector<CheckRow> check(const CheckRequest& request) {
               {.name = subject.name,
                .model = subject.model,
                .fill = subject.fill,
-               .documents = subject.documents,
-               .labels = subject.labels,
+               .items = subject.items(),
                .narrow_judged_as = key_biases(subject.model),
                .behind_scores =
                    [biases = key_biases(subject.model)](const std::string& name) {

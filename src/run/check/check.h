@@ -30,6 +30,8 @@ struct CheckSubject {
   std::function<void(Parameters& parameters)> fill;
   std::vector<std::vector<std::int32_t>> documents;
   std::vector<std::vector<std::int32_t>> labels;  // of a masked LM
+
+  [[nodiscard]] std::vector<Item> items() const { return items_of(documents, labels); }
 };
 
 // On documents of `lengths`, or of as many tokens as the model has positions; the same ones on

@@ -145,12 +145,10 @@ std::map<std::string, double> narrow_limits(
   if (!narrow(dtype) || !of.backend->leads()) {
     return {};
   }
-  const reference::Batch batch{
-      .documents = of.documents, .labels = of.labels, .samples = of.samples};
   std::map<std::string, double> limits = own_rounding(
       weights,
       [&](const reference::Weights& moved) {
-        return reference::answer(of.model, moved, batch).gradients;
+        return reference::answer(of.model, moved, {.items = of.items}).gradients;
       },
       dtype,
       of.narrow_judged_as);
@@ -170,9 +168,7 @@ void run_case(
       {.model = of.model,
        .fill = of.fill,
        .plan = &plan,
-       .documents = of.documents,
-       .labels = of.labels,
-       .samples = of.samples,
+       .items = of.items,
        .dtype = row.dtype,
        .backend = of.backend,
        .device = of.device,

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "paradyse/plan/plan.h"
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/run/detail/item.h"
 #include "src/run/check/check.h"
 
 namespace paradyse {
@@ -28,9 +28,7 @@ struct CheckCase {
   std::string name;
   Model model;
   std::function<void(Parameters& parameters)> fill;
-  std::vector<std::vector<std::int32_t>> documents = {};
-  std::vector<std::vector<std::int32_t>> labels = {};
-  std::vector<Sample> samples = {};
+  std::vector<Item> items = {};
   // In narrow types: gradients that are judged by the size of another (gradient_errors()), those
   // behind scores (own_rounding.h), and how far each may be off.
   std::map<std::string, std::string> narrow_judged_as = {};

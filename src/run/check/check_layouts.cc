@@ -10,7 +10,7 @@
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/base/number_text.h"
 #include "src/run/check/check_case.h"
-#include "src/run/data/synthetic_samples.h"
+#include "src/run/data/synthetic_items.h"
 
 namespace paradyse {
 namespace {
@@ -55,8 +55,8 @@ void fill_grid_widely(Parameters& parameters) {
 }  // namespace
 
 reference::Answer expected_of_samples(
-    const Model& model, const reference::Weights& weights, const std::vector<Sample>& samples) {
-  return reference::answer(model, weights, {.samples = samples});
+    const Model& model, const reference::Weights& weights, const std::vector<Item>& samples) {
+  return reference::answer(model, weights, {.items = samples});
 }
 
 std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
@@ -68,7 +68,7 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
       .name = request.name,
       .model = model,
       .fill = fill_grid_widely,
-      .samples = samples,
+      .items = items_of(samples),
       // pairs are read as biases of scores
       .behind_scores = [pairs = model.has_dim("i")](const std::string&) { return pairs; },
       .backend = request.backend,
@@ -87,7 +87,7 @@ std::vector<CheckRow> check_layouts(const LayoutCheckRequest& request) {
   std::int64_t done = 0;
   for (const Dtype dtype : request.dtypes) {
     const reference::Weights weights = whole_weights(model, fill_grid_widely, dtype);
-    const reference::Answer expected = request.expected(model, weights, samples);
+    const reference::Answer expected = request.expected(model, weights, of.items);
     of.narrow_limits = narrow_limits(of, weights, dtype);
     std::map<std::pair<std::size_t, LayerRecompute>, CheckRow> found;  // by way
     for (const LayerRecompute level : kCheckedLevels) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "paradyse/plan/model.h"
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/run/detail/item.h"
 #include "src/plan/base/progress_hook.h"
 #include "src/run/check/check.h"
 #include "src/run/reference/reference.h"
@@ -17,7 +17,7 @@ namespace paradyse {
 
 // By the reference.
 reference::Answer expected_of_samples(
-    const Model& model, const reference::Weights& weights, const std::vector<Sample>& samples);
+    const Model& model, const reference::Weights& weights, const std::vector<Item>& samples);
 
 struct LayoutCheckRequest {
   std::string name;  // of the model, for messages
@@ -28,7 +28,7 @@ struct LayoutCheckRequest {
   c10::Device device = c10::Device(c10::kCPU);
   // The judge; a test puts a wrong one here.
   std::function<reference::Answer(
-      const Model& model, const reference::Weights& weights, const std::vector<Sample>& samples)>
+      const Model& model, const reference::Weights& weights, const std::vector<Item>& samples)>
       expected = expected_of_samples;
   ProgressHook progress = {};
 };

@@ -15,9 +15,8 @@ constexpr const char* kBatch = "batch";
 
 MicroBatch micro_batch(
     const Documents& packed,
-    std::span<const TokenView> documents,
+    std::span<const Item> documents,
     int group_rank,
-    std::span<const TokenView> labels,
     std::span<const std::int64_t> first_tokens,
     bool masked_lm) {
   MicroBatch batch;
@@ -25,15 +24,17 @@ MicroBatch micro_batch(
   std::vector<std::int64_t> starts;  // of each document among the packed tokens
   std::int64_t start = 0;
   for (std::size_t d = 0; d < packed.lengths.size(); ++d) {
-    if (static_cast<std::int64_t>(documents[d].size()) != packed.lengths[d]) {
+    const TokenView tokens = documents[d].tokens;
+    const TokenView labels = documents[d].labels;
+    if (std::ssize(tokens) != packed.lengths[d]) {
       throw std::invalid_argument(
-          "document " + std::to_string(d) + " has " + std::to_string(documents[d].size()) +
+          "document " + std::to_string(d) + " has " + std::to_string(tokens.size()) +
           " tokens, the plan says " + std::to_string(packed.lengths[d]));
     }
-    if (!labels.empty() && labels[d].size() != documents[d].size()) {
+    if (!labels.empty() && labels.size() != tokens.size()) {
       throw std::invalid_argument(
-          "document " + std::to_string(d) + " has " + std::to_string(documents[d].size()) +
-          " tokens, but " + std::to_string(labels[d].size()) + " labels; every token takes one");
+          "document " + std::to_string(d) + " has " + std::to_string(tokens.size()) +
+          " tokens, but " + std::to_string(labels.size()) + " labels; every token takes one");
     }
     starts.push_back(start);
     const std::int64_t first = first_tokens.empty() ? start : first_tokens[d];
@@ -49,10 +50,10 @@ MicroBatch micro_batch(
       while (t >= starts[d] + packed.lengths[d]) {  // pieces ascend: documents come in order
         ++d;
       }
-      const TokenView document = documents[d];
+      const Item& document = documents[d];
       const auto i = idx(t - starts[d]);
-      batch.ids.push_back(document[i]);
-      const TokenView wanted = labels.empty() ? document : labels[d];
+      batch.ids.push_back(document.tokens[i]);
+      const TokenView wanted = document.labels.empty() ? document.tokens : document.labels;
       const std::size_t at = masked_lm ? i : i + 1;
       batch.labels.push_back(at < wanted.size() ? std::max(wanted[at], -1) : -1);
       batch.tokens_of.push_back(
@@ -144,7 +145,7 @@ const Stream& input_of(const MicroBatch& batch, const std::string& name) {
 MicroBatch micro_batch(
     const Documents& packed,
     const Model& model,
-    std::vector<const Sample*> samples,
+    std::vector<Item> samples,
     const Layout& scored,
     int group_rank,
     std::vector<std::int64_t> numbers) {
@@ -154,10 +155,10 @@ MicroBatch micro_batch(
   const auto count = static_cast<std::int64_t>(samples.size());
   const std::int64_t rows = count == 0 ? 0 : scored.extent().rows / count;  // of a sample
   for (const std::int64_t row : natural_rows(stream, scored, group_rank)) {
-    const Sample& sample = *samples[idx(row / rows)];
+    const TokenView labels = samples[idx(row / rows)].labels;
     batch.document_of.push_back(static_cast<std::int32_t>(row / rows));
-    if (!sample.labels.empty()) {
-      batch.labels.push_back(std::max(sample.labels[idx(row % rows)], -1));
+    if (!labels.empty()) {
+      batch.labels.push_back(std::max(labels[idx(row % rows)], -1));
     }
   }
   batch.samples = std::move(samples);
@@ -183,7 +184,7 @@ void copy_input(
         for (Interval& run : held.back()) {
           run = {run.begin + columns.begin, run.end + columns.begin};
         }
-        batch.samples[idx(s)]->inputs.at(name).copy(held, to);
+        batch.samples[idx(s)].inputs->at(name).copy(held, to);
       });
 }
 

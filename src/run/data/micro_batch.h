@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "paradyse/plan/program.h"
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/run/detail/item.h"
 
 namespace paradyse {
 
@@ -22,23 +22,21 @@ struct MicroBatch {
   std::vector<std::int64_t> tokens_of;      // [t] index of the token in the global batch
   std::vector<std::int64_t> all_tokens_of;  // [T] the same, of the packed tokens
   std::uint64_t dropout_seed = 0;
-  std::vector<const Sample*> samples = {};
+  std::vector<Item> samples = {};
   std::vector<std::int64_t> sample_numbers = {};  // of those in the global batch
   std::vector<Stream> inputs = {};                // of theirs: names and dims
   // [sample] Where predictions go, in the shape of what is predicted; empty: nobody asks.
   std::vector<at::Tensor> predictions = {};
 };
 
-// `documents`: those that are packed, in their order.  `labels`: a list as long for every document,
-// negative where none counts; empty: the documents themselves.  Token i is to predict label i of a
-// masked LM, else label i + 1, and the last token nothing: that is settled before tokens are cut.
+// `documents`: those that are packed, in their order.  Of a masked LM token i is to predict label
+// i, else label i + 1, and the last token nothing: that is settled before tokens are cut.
 // `first_tokens`: the index of every document's first token in the global batch; empty: as they
 // come.
 MicroBatch micro_batch(
     const Documents& packed,
-    std::span<const TokenView> documents,
+    std::span<const Item> documents,
     int group_rank,
-    std::span<const TokenView> labels = {},
     std::span<const std::int64_t> first_tokens = {},
     bool masked_lm = false);
 
@@ -47,7 +45,7 @@ MicroBatch micro_batch(
 MicroBatch micro_batch(
     const Documents& packed,
     const Model& model,
-    std::vector<const Sample*> samples,
+    std::vector<Item> samples,
     const Layout& scored,
     int group_rank,
     std::vector<std::int64_t> numbers = {});

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/run/detail/item.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/layout/dims_text.h"
 

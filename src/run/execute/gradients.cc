@@ -17,21 +17,16 @@ namespace paradyse {
 namespace {
 
 void check_ids(
-    const std::vector<std::vector<std::int32_t>>& documents,
-    std::int64_t vocabulary,
-    const char* what,
-    std::int32_t least) {
-  for (std::size_t d = 0; d < documents.size(); ++d) {
-    for (const std::int32_t id : documents[d]) {
-      if (id < least || id >= vocabulary) {
-        throw std::invalid_argument(fmt::format(
-            "document {} of the batch has the {} {}; the model's vocabulary has {} entries, "
-            "numbered from 0",
-            d,
-            what,
-            id,
-            vocabulary));
-      }
+    TokenView ids, std::int64_t vocabulary, const char* what, std::int32_t least, std::size_t d) {
+  for (const std::int32_t id : ids) {
+    if (id < least || id >= vocabulary) {
+      throw std::invalid_argument(fmt::format(
+          "document {} of the batch has the {} {}; the model's vocabulary has {} entries, numbered "
+          "from 0",
+          d,
+          what,
+          id,
+          vocabulary));
     }
   }
 }
@@ -41,17 +36,16 @@ void check_ids(
 GradientAnswer gradients(const GradientRequest& request) {
   const Plan& plan = *request.plan;
   GradientAnswer answer;
-  check_ids(request.documents, request.model.vocab(), "token id", 0);
-  check_ids(request.labels, request.model.vocab(), "label", kNoLabel);
-  std::vector<const Sample*> samples;
   const BatchSizes sizes = sizes_of(plan);
-  for (std::size_t s = 0; s < request.samples.size(); ++s) {
-    const Sample& sample = request.samples[s];
-    check_sample(sample, request.model, s < sizes.dims.size() ? sizes.dims[s] : plan.dims);
-    samples.push_back(&sample);
+  for (std::size_t i = 0; i < request.items.size(); ++i) {
+    const Item& item = request.items[i];
+    if (request.model.of_samples()) {
+      check_sample(item, request.model, i < sizes.dims.size() ? sizes.dims[i] : plan.dims);
+    } else {
+      check_ids(item.tokens, request.model.vocab(), "token id", 0, i);
+      check_ids(item.labels, request.model.vocab(), "label", kNoLabel, i);
+    }
   }
-  const std::vector<TokenView> documents = views(request.documents);
-  const std::vector<TokenView> labels = views(request.labels);
   request.backend->run(plan.ranks, [&](Communicators& communicators) {
     RankSession session(
         communicators,
@@ -68,10 +62,7 @@ GradientAnswer gradients(const GradientRequest& request) {
     const double loss_scale = request.dtype == Dtype::float16 ? 1024 : 1;
     const BatchResult batch = session.play(
         plan,
-        {.documents = documents,
-         .labels = labels,
-         .samples = samples,
-         .dropout_seed = request.dropout_seed},
+        {.items = request.items, .dropout_seed = request.dropout_seed},
         /*backward=*/true,
         loss_scale);
     communicators.world().barrier({.op = "batch done", .part = ""});

@@ -6,7 +6,6 @@
 
 #include "paradyse/plan/detail/costed_parts.h"
 #include "paradyse/plan/index.h"
-#include "src/run/data/document_file.h"
 #include "src/run/execute/executor.h"
 #include "src/run/execute/session_state.h"
 #include "src/run/execute/trace.h"
@@ -40,38 +39,31 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
         "with --device cuda");
   }
   const bool of_samples = model.of_samples();
-  if (!batch.predictions.empty() && batch.predictions.size() != batch.samples.size()) {
+  if (!batch.predictions.empty() && batch.predictions.size() != batch.items.size()) {
     throw std::invalid_argument(fmt::format(
         "there are {} tensors for the predictions of {} samples",
         batch.predictions.size(),
-        batch.samples.size()));
+        batch.items.size()));
   }
-  if (const std::size_t given = of_samples ? batch.samples.size() : batch.documents.size();
-      given != plan.lengths.size()) {
+  if (batch.items.size() != plan.lengths.size()) {
     throw std::invalid_argument(fmt::format(
         "the plan is for {} {}, but there are {}",
         plan.lengths.size(),
         of_samples ? "samples" : "documents",
-        given));
+        batch.items.size()));
   }
-  if (of_samples) {
-    const BatchSizes sizes = sizes_of(plan);
-    for (std::size_t s = 0; s < batch.samples.size(); ++s) {
-      check_sizes(*batch.samples[s], model, sizes.dims.empty() ? plan.dims : sizes.dims[s]);
+  const BatchSizes sizes = sizes_of(plan);
+  for (std::size_t i = 0; i < batch.items.size(); ++i) {
+    const Item& item = batch.items[i];
+    if (of_samples) {
+      check_sizes(item, model, sizes.dims.empty() ? plan.dims : sizes.dims[i]);
+    } else if (model.masked_lm && item.labels.empty() && !item.tokens.empty()) {
+      throw std::invalid_argument(fmt::format(
+          "the model predicts masked tokens: it takes labels for each of the {} documents, and "
+          "document {} has none; give data with {{\"tokens\": [...], \"labels\": [...]}}",
+          plan.lengths.size(),
+          i));
     }
-  }
-  if (model.masked_lm && batch.labels.size() != plan.lengths.size()) {
-    throw std::invalid_argument(fmt::format(
-        "the model predicts masked tokens: it takes labels for each of the {} documents, there are "
-        "{}; give data with {{\"tokens\": [...], \"labels\": [...]}}",
-        plan.lengths.size(),
-        batch.labels.size()));
-  }
-  if (!batch.labels.empty() && batch.labels.size() != plan.lengths.size()) {
-    throw std::invalid_argument(fmt::format(
-        "{} lists of labels for {} documents: each takes one, or none does",
-        batch.labels.size(),
-        plan.lengths.size()));
   }
   for (std::size_t d = 0; d < plan.lengths.size(); ++d) {
     if (!model.limits.longest.allows(plan.lengths[d])) {
@@ -108,12 +100,8 @@ std::int64_t predicted_tokens(const Batch& batch, const Model& model) {
     return *batch.predicted_tokens;
   }
   std::int64_t count = 0;
-  for (const Sample* sample : batch.samples) {
-    count += scored(*sample, model);
-  }
-  const bool masked_lm = model.masked_lm;
-  for (const TokenView of : batch.labels.empty() ? batch.documents : batch.labels) {
-    count += scored_labels(of, masked_lm);
+  for (const Item& item : batch.items) {
+    count += scored(item, model);
   }
   return count;
 }
@@ -169,42 +157,29 @@ RankSession::State::Played RankSession::State::play(
   const Timeline& timeline = programs.of(group_task(plan, group, backward), parameters.model());
   switching_seconds += seconds_since(begin);
   note("build the programs", "switch", begin);
-  std::vector<TokenView> documents;
-  std::vector<TokenView> labels;
-  std::vector<const Sample*> samples;
+  std::vector<Item> items;
   std::vector<at::Tensor> predictions;
   std::vector<std::int64_t> firsts;
   for (const std::int64_t document : group.documents) {
     const auto d = idx(document);
-    if (!batch.samples.empty()) {
-      samples.push_back(batch.samples[d]);
-      if (!batch.predictions.empty()) {
-        predictions.push_back(batch.predictions[d]);
-      }
-      continue;
-    }
-    documents.push_back(batch.documents[d]);
+    items.push_back(batch.items[d]);
     firsts.push_back(first_tokens[d]);
-    if (!batch.labels.empty()) {
-      labels.push_back(batch.labels[d]);
+    if (!batch.predictions.empty()) {
+      predictions.push_back(batch.predictions[d]);
     }
   }
   const Program& last = timeline.back().program();  // it ends in the loss
-  MicroBatch tokens = parameters.model().of_samples()
-                          ? micro_batch(
-                                last.documents,
-                                parameters.model(),
-                                samples,
-                                last.values[idx(last.reads.front().value)].layout,
-                                place.seat.group_rank,
-                                group.documents)
-                          : micro_batch(
-                                last.documents,
-                                documents,
-                                place.seat.group_rank,
-                                labels,
-                                firsts,
-                                parameters.model().masked_lm);
+  MicroBatch tokens =
+      parameters.model().of_samples()
+          ? micro_batch(
+                last.documents,
+                parameters.model(),
+                std::move(items),
+                last.values[idx(last.reads.front().value)].layout,
+                place.seat.group_rank,
+                group.documents)
+          : micro_batch(
+                last.documents, items, place.seat.group_rank, firsts, parameters.model().masked_lm);
   tokens.dropout_seed = batch.dropout_seed;
   tokens.predictions = std::move(predictions);
   OperationSeconds domain_seconds;

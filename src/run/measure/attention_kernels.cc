@@ -14,10 +14,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One document, with columns and gradients as attention has them.
-class Document {
+// Of one document, with columns and gradients as attention has them.
+class DocumentAttention {
  public:
-  Document(const aten::FlashHeads& heads, std::int64_t tokens, at::TensorOptions options)
+  DocumentAttention(const aten::FlashHeads& heads, std::int64_t tokens, at::TensorOptions options)
       : heads_(heads),
         tokens_(tokens),
         qkv_(at::randn(
@@ -73,7 +73,7 @@ std::vector<KernelProbe> measure_attention_kernels(
   }
   try {
     for (const std::int64_t tokens : lengths) {
-      const Document document(heads, tokens, options);
+      const DocumentAttention document(heads, tokens, options);
       std::vector<KernelProbe> both;
       for (const bool dense : {false, true}) {
         document.run(dense);  // builds cuDNN's graphs, once for each length

@@ -14,7 +14,7 @@
 #include "src/plan/base/number_text.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/run/comm/observed.h"
-#include "src/run/data/synthetic_samples.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/device/device.h"
 #include "src/run/device/stopwatch.h"
 #include "src/run/execute/breakdown.h"
@@ -84,25 +84,6 @@ class TimedCommunication final : public CommunicationObserver {
   bool counts_ = false;
   Stopwatch exposed_;
 };
-
-// What a case is played on.
-struct Data {
-  std::vector<std::vector<std::int32_t>> documents = {};
-  std::vector<Sample> samples = {};
-};
-
-Data data_of(const BenchStepCase& one, const Model& model) {
-  if (!model.of_samples()) {
-    return {.documents = synthetic_documents(one.plan.lengths, model.vocab())};
-  }
-  Data data{.samples = one.samples};
-  if (data.samples.empty()) {
-    for (const DimSizes& dims : sizes_of(one.plan).dims) {
-      data.samples.push_back(synthetic_samples(model, dims, 1).front());
-    }
-  }
-  return data;
-}
 
 // To hold a step's operations beside.
 void measure_card(const BenchStepRequest& request, BenchStepResult& result) {
@@ -313,11 +294,14 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
   }
   const std::size_t cases = request.cases.size();
   std::vector<bool> fits;
-  std::vector<Data> data;
+  std::vector<std::vector<OwnedItem>> data;  // of each case that may run
   for (const BenchStepCase& one : request.cases) {
     result.rows.push_back(counted_row(one, request));
     fits.push_back(result.rows.back().lacks_memory.empty());
-    data.push_back(fits.back() ? data_of(one, model) : Data{});
+    data.push_back(one.items);
+    if (fits.back() && one.items.empty()) {
+      data.back() = synthetic_items(model, sizes_of(one.plan));
+    }
   }
   request.backend->run(request.ranks, [&](Communicators& communicators) {
     BenchRank rank(request, communicators);
@@ -335,11 +319,8 @@ BenchStepResult bench_step(const BenchStepRequest& request) {
             fmt::format(
                 "{}, {}", row.name, counted(row.tokens, model.of_samples() ? "row" : "token")));
       }
-      const auto documents = views(data[i].documents);
-      const auto samples = pointers(data[i].samples);
-      Batch batch = synthetic_batch(documents, model);
-      batch.samples = samples;
-      if (const auto lack = rank.turn(request.cases[i], batch, row)) {
+      const std::vector<Item> items = items_of(data[i]);
+      if (const auto lack = rank.turn(request.cases[i], {.items = items}, row)) {
         runs[i] = false;
         if (communicators.rank() == 0) {
           row.lacks_memory = "ran out of memory: " + *lack;

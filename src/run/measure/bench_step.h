@@ -13,9 +13,9 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/profile.h"
 #include "paradyse/run/backend.h"
-#include "paradyse/run/detail/sample.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/base/progress_hook.h"
+#include "src/run/data/owned_item.h"
 #include "src/run/device/data_sheet.h"
 #include "src/run/execute/breakdown.h"
 
@@ -25,7 +25,7 @@ namespace paradyse {
 struct BenchStepCase {
   std::string name;
   Plan plan;
-  std::vector<Sample> samples = {};  // none: synthetic documents or samples of the plan's sizes
+  std::vector<OwnedItem> items = {};  // none: synthetic ones of the plan's sizes
 };
 
 struct BenchStepRequest {

@@ -13,6 +13,7 @@
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/session.h"
 #include "src/plan/plan/group_timeline.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/breakdown.h"
 #include "src/run/measure/measure.h"
@@ -69,14 +70,14 @@ PlayedLayer play_layer(
         layer,
         {.dtype = dtype, .gradients = backward, .device = device, .breakdown = &breakdown});
     fill(session.parameters());
-    const auto documents = synthetic_documents(1, tokens, layer.vocab());
-    const auto document = views(documents);
+    const std::vector<OwnedItem> data = synthetic_items(layer, sizes_of(plan));
+    const std::vector<Item> items = items_of(data);
     for (int i = 0; i < kColdRepeats + kRepeats; ++i) {
       if (backward) {
         session.parameters().zero_gradients();
       }
       breakdown.restart();
-      session.play(plan, synthetic_batch(document, layer), backward);
+      session.play(plan, {.items = items}, backward);
       const auto found = breakdown.seconds();
       for (std::size_t p = 0; i >= kColdRepeats && p < found.size(); ++p) {
         seconds[p].push_back(found[p]);

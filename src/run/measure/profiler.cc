@@ -19,7 +19,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/batch/plan_prediction.h"
-#include "src/run/data/synthetic_samples.h"
+#include "src/run/data/synthetic_items.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"
 #include "src/run/execute/part_times.h"
@@ -328,18 +328,11 @@ class Profiler {
   std::vector<Repeat> measure(const ProfileStep& wish, RankSession& session, PartTimes& times) {
     Communicator& world = session.world();
     const Plan& plan = wish.plan;
-    const bool of_samples = subject_.model.of_samples();
-    const std::vector<std::vector<std::int32_t>> tokens =
-        of_samples
-            ? std::vector<std::vector<std::int32_t>>()
-            : synthetic_documents(plan.lengths.size(), wish.probe.length, subject_.model.vocab());
-    std::vector<Sample> drawn;
-    if (of_samples) {
+    const std::vector<OwnedItem> data = [&] {
       const HostScope host;  // no memory of a rank
-      drawn = synthetic_samples(subject_.model, plan.dims, std::ssize(plan.lengths));
-    }
-    const auto documents = views(tokens);
-    const auto samples_of = pointers(drawn);
+      return synthetic_items(subject_.model, sizes_of(plan));
+    }();
+    const std::vector<Item> items = items_of(data);
     std::vector<Repeat> samples;
     const auto begin = Clock::now();
     for (bool more = true; more;) {
@@ -348,11 +341,7 @@ class Profiler {
       static_cast<void>(times.take());  // of a play that lacked memory
       world.barrier({.op = "profile: a repeat", .part = ""});
       const auto start = Clock::now();
-      const BatchResult result = session.play(
-          plan,
-          of_samples ? Batch{.documents = {}, .samples = samples_of}
-                     : synthetic_batch(documents, subject_.model),
-          /*backward=*/true);
+      const BatchResult result = session.play(plan, {.items = items}, /*backward=*/true);
       synchronize(request_.device);
       const double seconds = seconds_since(start);
       samples.push_back(repeat_of(times.take(), result, session));

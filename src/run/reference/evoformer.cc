@@ -251,7 +251,7 @@ void run_blocks(
 
 // The sum of cross-entropies of the letters that have a label.
 at::Tensor evoformer_loss(
-    const EvoformerShape& shape, const Weights& weights, const Sample& sample, const Draws& draws) {
+    const EvoformerShape& shape, const Weights& weights, const Item& sample, const Draws& draws) {
   std::vector<std::string> of_m = {"linear_m"};
   std::vector<std::string> of_z = {"linear_z"};
   if (shape.openfold) {
@@ -264,11 +264,11 @@ at::Tensor evoformer_loss(
     }
   }
   Streams streams = {
-      {"m", embedded(sample.inputs.at("msa").whole(), weights, of_m)},
-      {"z", embedded(sample.inputs.at("pair").whole(), weights, of_z)}};
+      {"m", embedded(sample.inputs->at("msa").whole(), weights, of_m)},
+      {"z", embedded(sample.inputs->at("pair").whole(), weights, of_z)}};
   const auto add_mask = [&](const char* of, Streams& to) {
     if (shape.msa_mask) {
-      to["msa_mask"] = sample.inputs.at(of).whole();
+      to["msa_mask"] = sample.inputs->at(of).whole();
     }
   };
   add_mask("msa_mask", streams);
@@ -277,7 +277,7 @@ at::Tensor evoformer_loss(
     ++site;
     Streams extra = {
         {"m",
-         embedded(sample.inputs.at("extra_msa").whole(), weights, {"extra_msa_embedder.linear"})},
+         embedded(sample.inputs->at("extra_msa").whole(), weights, {"extra_msa_embedder.linear"})},
         {"z", streams.at("z")}};
     add_mask("extra_msa_mask", extra);
     const EvoformerShape stack = extra_stack(shape);
@@ -298,7 +298,8 @@ at::Tensor evoformer_loss(
       weights,
       shape.openfold ? "aux_heads.masked_msa.linear" : "masked_msa_head.linear");
   const at::Tensor scores = at::log_softmax(logits, -1).flatten(0, 1);
-  const at::Tensor label = at::tensor(sample.labels, at::kLong).to(scores.device());
+  const at::ArrayRef<std::int32_t> labels(sample.labels.data(), sample.labels.size());
+  const at::Tensor label = at::tensor(labels, at::kLong).to(scores.device());
   const at::Tensor of_label = scores.gather(1, label.clamp_min(0).unsqueeze(1)).squeeze(1);
   return -of_label.masked_fill(label < 0, 0).sum();
 }

@@ -20,6 +20,6 @@ at::Tensor evoformer_part(
 
 // The sum of a sample's losses; `weights` by full name.
 at::Tensor evoformer_loss(
-    const EvoformerShape& shape, const Weights& weights, const Sample& sample, const Draws& draws);
+    const EvoformerShape& shape, const Weights& weights, const Item& sample, const Draws& draws);
 
 }  // namespace paradyse::reference

@@ -15,8 +15,7 @@ struct Judge {
   Answer (*answer)(const Model& model, const Weights& weights, const Batch& batch);
   at::Tensor (*part)(
       const Model& model, const std::string& part, const Weights& weights, const Streams& in);
-  at::Tensor (*logits)(
-      const Model& model, const Weights& weights, const std::vector<std::int32_t>& document);
+  at::Tensor (*logits)(const Model& model, const Weights& weights, TokenView document);
 };
 
 // Of a family whose batches are samples.
@@ -30,9 +29,9 @@ constexpr Judge judge_of_samples(const char* family) {
             return of_samples(
                 model,
                 weights,
-                batch.samples,
+                batch.items,
                 batch.dropout_seed,
-                [&](const Weights& leaves, const Sample& sample, const Draws& draws) {
+                [&](const Weights& leaves, const Item& sample, const Draws& draws) {
                   return loss_of(shape, leaves, sample, draws);
                 });
           },
@@ -47,14 +46,12 @@ constexpr Judge kJudges[] = {
     {.family = "text",
      .answer =
          [](const Model& model, const Weights& weights, const Batch& batch) {
-           return text_answer(
-               text_shape(model), weights, batch.documents, batch.labels, batch.dropout_seed);
+           return text_answer(text_shape(model), weights, batch.items, batch.dropout_seed);
          },
      .part = nullptr,
-     .logits =
-         [](const Model& model, const Weights& weights, const std::vector<std::int32_t>& document) {
-           return logits(text_shape(model), weights, document);
-         }},
+     .logits = [](const Model& model,
+                  const Weights& weights,
+                  TokenView document) { return logits(text_shape(model), weights, document); }},
     judge_of_samples<stdit_shape, stdit_loss, stdit_part>("stdit"),
     judge_of_samples<evoformer_shape, evoformer_loss, evoformer_part>("evoformer")};
 
@@ -86,8 +83,7 @@ at::Tensor part(
   return judge.part(model, part, weights, streams);
 }
 
-at::Tensor logits(
-    const Model& model, const Weights& weights, const std::vector<std::int32_t>& document) {
+at::Tensor logits(const Model& model, const Weights& weights, TokenView document) {
   const Judge& judge = judge_of(model);
   if (judge.logits == nullptr) {
     throw std::invalid_argument("reference: '" + model.name + "' is no language model");

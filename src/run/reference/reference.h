@@ -13,7 +13,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/model.h"
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/run/detail/item.h"
 
 namespace paradyse::reference {
 
@@ -31,11 +31,8 @@ struct Answer {
       gradients;  // of `loss`, by Hugging Face name, same dtype as the weights
 };
 
-// One batch: documents of tokens, or samples of a model of several dims.
 struct Batch {
-  std::vector<std::vector<std::int32_t>> documents = {};
-  std::vector<std::vector<std::int32_t>> labels = {};  // as text_answer() takes them
-  std::vector<Sample> samples = {};
+  std::vector<Item> items = {};
   std::optional<std::uint64_t> dropout_seed = {};  // draws the model's dropout; absent: none
 };
 
@@ -59,7 +56,6 @@ at::Tensor part(
 // LM: what it takes the token for), before the softmax.  Without gradients, and by merged()
 // weights. Throws std::invalid_argument for a model of another family, and for a token outside the
 // vocabulary.
-at::Tensor logits(
-    const Model& model, const Weights& weights, const std::vector<std::int32_t>& document);
+at::Tensor logits(const Model& model, const Weights& weights, TokenView document);
 
 }  // namespace paradyse::reference

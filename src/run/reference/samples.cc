@@ -14,12 +14,12 @@ at::Tensor heads(const at::Tensor& x, std::int64_t count) {
   return x.unflatten(-1, {count, x.size(-1) / count}).transpose(-2, -3);
 }
 
-// Its inputs as the weights are.
-Sample like(const Weights& weights, Sample sample) {
-  for (auto& [name, input] : sample.inputs) {
+// As the weights are.
+SampleInputs like(const Weights& weights, SampleInputs inputs) {
+  for (auto& [name, input] : inputs) {
     input = input.whole().to(weights.begin()->second.options().requires_grad(false));
   }
-  return sample;
+  return inputs;
 }
 
 // Nothing of a tensor without data.
@@ -99,7 +99,7 @@ at::Tensor dropped(
 Answer of_samples(
     const Model& model,
     const Weights& weights,
-    const std::vector<Sample>& samples,
+    const std::vector<Item>& samples,
     const std::optional<std::uint64_t>& dropout_seed,
     const LossOfSample& loss_of) {
   const at::AutoGradMode on(true);
@@ -110,8 +110,9 @@ Answer of_samples(
   Answer answer;
   std::int64_t count = 0;
   at::Tensor sum;
-  for (const Sample& given : samples) {
-    const Sample sample = like(weights, given);
+  for (Item sample : samples) {
+    const SampleInputs inputs = like(weights, *sample.inputs);
+    sample.inputs = &inputs;
     const at::Tensor of_sample =
         loss_of(leaves, sample, {.seed = dropout_seed, .sample = std::ssize(answer.documents)});
     answer.documents.push_back({.sum = number(of_sample), .count = scored(sample, model)});

@@ -10,7 +10,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/run/detail/item.h"
 #include "src/run/reference/reference.h"
 
 namespace paradyse::reference {
@@ -54,11 +54,11 @@ at::Tensor dropped(
 // Loss and every gradient of a batch of samples, each run by itself, in the weights' type.
 // `loss`: the sum of a sample's.  Weights may be without data (naive_memory.h); then losses are 0.
 using LossOfSample =
-    std::function<at::Tensor(const Weights& weights, const Sample& sample, const Draws& draws)>;
+    std::function<at::Tensor(const Weights& weights, const Item& sample, const Draws& draws)>;
 Answer of_samples(
     const Model& model,
     const Weights& weights,
-    const std::vector<Sample>& samples,
+    const std::vector<Item>& samples,
     const std::optional<std::uint64_t>& dropout_seed,
     const LossOfSample& loss);
 

@@ -135,9 +135,9 @@ at::Tensor stdit_part(
 
 // The sum of squared differences from the velocity.
 at::Tensor stdit_loss(
-    const StditShape& shape, const Weights& weights, const Sample& sample, const Draws& /*none*/) {
+    const StditShape& shape, const Weights& weights, const Item& sample, const Draws& /*none*/) {
   const std::int64_t H = shape.hidden;
-  const auto input = [&](const char* name) { return sample.inputs.at(name).whole().unsqueeze(0); };
+  const auto input = [&](const char* name) { return sample.inputs->at(name).whole().unsqueeze(0); };
   at::Tensor t =
       small_mlp(input("time"), weights, "t_embedder.mlp.0", "t_embedder.mlp.2", /*gelu=*/false);
   Streams streams;

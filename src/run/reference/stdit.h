@@ -16,6 +16,6 @@ at::Tensor stdit_part(
 
 // The sum of a sample's losses; `weights` by full name.
 at::Tensor stdit_loss(
-    const StditShape& shape, const Weights& weights, const Sample& sample, const Draws& none);
+    const StditShape& shape, const Weights& weights, const Item& sample, const Draws& none);
 
 }  // namespace paradyse::reference

@@ -21,8 +21,6 @@
 namespace paradyse::reference {
 namespace {
 
-using Document = std::vector<std::int32_t>;
-
 // The weights as leaves of an autograd graph of our own, exactly the parameters of the model.
 // Throws std::invalid_argument naming every weight that is missing, unknown, of another shape, or
 // of another dtype than the rest.
@@ -61,17 +59,12 @@ Weights leaves_of(const TextShape& shape, const Weights& weights) {
 }
 
 void check_tokens(
-    const std::vector<Document>& documents,
-    std::int64_t vocab,
-    std::int32_t least,
-    const char* what) {
-  for (std::size_t d = 0; d < documents.size(); ++d) {
-    for (const std::int32_t token : documents[d]) {
-      if (token < least || token >= vocab) {
-        throw std::invalid_argument(
-            "document " + std::to_string(d) + " has " + what + " " + std::to_string(token) +
-            "; tokens of this model are 0 to " + std::to_string(vocab - 1));
-      }
+    TokenView tokens, std::int64_t vocab, std::int32_t least, const char* what, std::size_t d = 0) {
+  for (const std::int32_t token : tokens) {
+    if (token < least || token >= vocab) {
+      throw std::invalid_argument(
+          "document " + std::to_string(d) + " has " + what + " " + std::to_string(token) +
+          "; tokens of this model are 0 to " + std::to_string(vocab - 1));
     }
   }
 }
@@ -366,10 +359,11 @@ at::Tensor embedded(const at::Tensor& token_T, const Pass& pass) {
   return pass.dropout(x_TH, shape.embedding_dropout, 0);
 }
 
-at::Tensor logits_of(const Pass& pass, const Document& document) {
+at::Tensor logits_of(const Pass& pass, TokenView document) {
   const TextShape& shape = pass.shape;
   const c10::Device device = pass.w.begin()->second.device();
-  at::Tensor x_TH = embedded(at::tensor(document, at::kLong).to(device), pass);
+  const at::ArrayRef<std::int32_t> ids(document.data(), document.size());
+  at::Tensor x_TH = embedded(at::tensor(ids, at::kLong).to(device), pass);
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
     const std::string prefix = pass.names.layer + std::to_string(layer) + ".";
     const std::string norms[] = {prefix + pass.names.attention_norm, prefix + pass.names.mlp_norm};
@@ -416,7 +410,8 @@ at::Tensor logits_of(const Pass& pass, const Document& document) {
 }
 
 // The sum of -log p(label) over all tokens whose label counts, of a document with one.
-at::Tensor token_losses(const Pass& pass, const Document& document, const Document& labels) {
+at::Tensor token_losses(
+    const Pass& pass, TokenView document, const std::vector<std::int32_t>& labels) {
   const at::Tensor logits_TV = logits_of(pass, document);
   const auto label_T = at::tensor(labels, at::kLong).to(logits_TV.device());
   const auto log_p_T =
@@ -424,9 +419,13 @@ at::Tensor token_losses(const Pass& pass, const Document& document, const Docume
   return -log_p_T.masked_fill(label_T < 0, 0).sum();
 }
 
-// The next label of each; -1 for the last.
-Document shifted(const Document& labels) {
-  Document next(labels.begin() + (labels.empty() ? 0 : 1), labels.end());
+// Of each token of a document: the label that it is to predict; -1: none.
+std::vector<std::int32_t> wanted(const TextShape& shape, const Item& document) {
+  const TokenView labels = document.labels.empty() ? document.tokens : document.labels;
+  if (shape.masked_lm) {
+    return {labels.begin(), labels.end()};
+  }
+  std::vector<std::int32_t> next(labels.begin() + (labels.empty() ? 0 : 1), labels.end());
   next.resize(labels.size(), -1);
   return next;
 }
@@ -436,38 +435,41 @@ Document shifted(const Document& labels) {
 Answer text_answer(
     const TextShape& shape,
     const Weights& weights,
-    const std::vector<Document>& documents,
-    const std::vector<Document>& labels,
+    const std::vector<Item>& documents,
     std::optional<std::uint64_t> dropout_seed) {
-  check_tokens(documents, shape.vocab, 0, "token");
-  check_tokens(labels, shape.vocab, -100, "label");
-  if (labels.size() != documents.size() && (shape.masked_lm || !labels.empty())) {
-    throw std::invalid_argument(
-        std::to_string(labels.size()) + " lists of labels for " + std::to_string(documents.size()) +
-        " documents: a masked LM takes one for each, others that or none");
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    const Item& document = documents[d];
+    check_tokens(document.tokens, shape.vocab, 0, "token", d);
+    check_tokens(document.labels, shape.vocab, -100, "label", d);
+    if ((shape.masked_lm || !document.labels.empty()) &&
+        document.labels.size() != document.tokens.size()) {
+      throw std::invalid_argument(
+          "document " + std::to_string(d) + " has " + std::to_string(document.labels.size()) +
+          " labels for " + std::to_string(document.tokens.size()) +
+          " tokens: a masked LM takes one for each, others that or none");
+    }
   }
   const at::AutoGradMode record(true);  // whatever the caller has switched off
   const Weights leaves = leaves_of(shape, weights);
 
   Answer answer;
-  std::vector<Document> wanted;
+  std::vector<std::vector<std::int32_t>> labels;
   std::int64_t count = 0;
-  for (std::size_t d = 0; d < documents.size(); ++d) {
-    wanted.push_back(
-        shape.masked_lm ? labels[d] : shifted(labels.empty() ? documents[d] : labels[d]));
-    const auto counted = std::count_if(
-        wanted[d].begin(), wanted[d].end(), [](std::int32_t label) { return label >= 0; });
+  for (const Item& document : documents) {
+    const auto counted = std::ranges::count_if(
+        labels.emplace_back(wanted(shape, document)),
+        [](std::int32_t label) { return label >= 0; });
     count += answer.documents.emplace_back(DocumentLoss{0, counted}).count;
   }
   Pass pass{.shape = shape, .names = names_of(shape), .w = leaves, .dropout_seed = dropout_seed};
   for (std::size_t d = 0; d < documents.size(); ++d) {
     if (answer.documents[d].count > 0) {
-      const auto sum = token_losses(pass, documents[d], wanted[d]);
+      const auto sum = token_losses(pass, documents[d].tokens, labels[d]);
       (sum / count).backward();  // adds to the gradients of the leaves
       answer.documents[d].sum = sum.is_meta() ? 0 : sum.item<double>();
       answer.loss += answer.documents[d].sum / static_cast<double>(count);
     }
-    pass.first_token += static_cast<std::int64_t>(documents[d].size());
+    pass.first_token += std::ssize(documents[d].tokens);
   }
   for (const auto& [name, leaf] : leaves) {
     answer.gradients[name] = leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);
@@ -475,8 +477,8 @@ Answer text_answer(
   return answer;
 }
 
-at::Tensor logits(const TextShape& shape, const Weights& weights, const Document& document) {
-  check_tokens({document}, shape.vocab, 0, "token");
+at::Tensor logits(const TextShape& shape, const Weights& weights, TokenView document) {
+  check_tokens(document, shape.vocab, 0, "token");
   const at::AutoGradMode record(false);
   const Pass pass{.shape = shape, .names = names_of(shape), .w = weights, .dropout_seed = {}};
   return logits_of(pass, document);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "src/plan/base/xxh64.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/run/data/data_report.h"
+#include "src/run/data/stdit/made_clips.h"
 
 namespace paradyse {
 namespace {
@@ -27,28 +29,151 @@ std::uint64_t hash_of(std::uint64_t key, std::uint64_t seed) {
 
 }  // namespace
 
-Dataset::Dataset(Corpus corpus) : corpus_(std::move(corpus)) {}
+// What a data set was read from: documents or samples, by their numbers.
+class ItemSource {
+ public:
+  virtual ~ItemSource() = default;
 
-Dataset::Dataset(GridData samples) : samples_(std::move(samples)) {
-  corpus_.counts.documents = size();
-  corpus_.counts.left_out = samples_->left_out();
-  for (const std::int64_t rows : samples_->sizes().lengths) {
-    corpus_.counts.tokens += rows;
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  [[nodiscard]] virtual DataCounts counts() const = 0;
+  [[nodiscard]] virtual std::int64_t length(std::int64_t i) const = 0;
+  [[nodiscard]] virtual std::string name(std::int64_t i) const = 0;
+  // By which it is known whatever other files there are.
+  [[nodiscard]] virtual std::uint64_t key(std::int64_t i) const = 0;
+  [[nodiscard]] virtual std::string fingerprint() const = 0;
+  [[nodiscard]] virtual std::vector<std::string> lines(
+      const DataCounts& counts, const std::string& key) const = 0;
+  // [path] The number of items of it and those before it, for weights of paths.
+  [[nodiscard]] virtual const std::vector<std::int64_t>& ends() const = 0;
+  // Labels that count; none: it would have to be read again.
+  [[nodiscard]] virtual std::optional<std::int64_t> labels(std::int64_t i) const = 0;
+  // As Dataset has them.
+  [[nodiscard]] virtual const BatchSizes& sample_sizes() const {
+    static const BatchSizes none;
+    return none;
   }
-}
+  [[nodiscard]] virtual std::vector<LikeClip> clips(std::int64_t /*count*/) const { return {}; }
 
-std::int64_t Dataset::size() const {
-  return !items_.empty() ? std::ssize(items_) : samples_ ? samples_->size() : corpus_.size();
-}
+  struct Taken {
+    OwnedItem item;
+    std::optional<std::int64_t> scored;  // none: whoever has the item counts it
+  };
+  // What is drawn is that of (seed, draw).  `here`: whether this rank has a part of it; else a
+  // document is empty.
+  [[nodiscard]] virtual Taken take(
+      std::int64_t i, bool here, std::uint64_t seed, std::uint64_t draw) const = 0;
+};
+
+namespace {
+
+class DocumentSource final : public ItemSource {
+ public:
+  explicit DocumentSource(Corpus corpus) : corpus_(std::move(corpus)) {}
+
+  [[nodiscard]] std::int64_t size() const override { return corpus_.size(); }
+  [[nodiscard]] DataCounts counts() const override { return corpus_.counts; }
+  [[nodiscard]] std::int64_t length(std::int64_t i) const override { return corpus_.length(i); }
+  [[nodiscard]] std::string name(std::int64_t i) const override { return corpus_.name(i); }
+  [[nodiscard]] std::uint64_t key(std::int64_t i) const override { return corpus_.key(i); }
+  [[nodiscard]] std::string fingerprint() const override { return corpus_.fingerprint(); }
+  [[nodiscard]] std::vector<std::string> lines(
+      const DataCounts& counts, const std::string& key) const override {
+    return data_lines(counts, key);
+  }
+  [[nodiscard]] const std::vector<std::int64_t>& ends() const override { return corpus_.ends(); }
+  [[nodiscard]] std::optional<std::int64_t> labels(std::int64_t i) const override {
+    return corpus_.labelled() ? std::nullopt : std::optional(corpus_.scored(i));
+  }
+  [[nodiscard]] Taken take(
+      std::int64_t i, bool here, std::uint64_t /*seed*/, std::uint64_t /*draw*/) const override {
+    if (!here) {
+      return {.item = Document(), .scored = corpus_.scored(i)};
+    }
+    Document document = corpus_.document(i);
+    const std::int64_t scored = corpus_.scored(document);
+    return {.item = std::move(document), .scored = scored};
+  }
+
+ private:
+  Corpus corpus_;
+};
+
+class SampleSource final : public ItemSource {
+ public:
+  explicit SampleSource(GridData samples) : samples_(std::move(samples)) {}
+
+  [[nodiscard]] std::int64_t size() const override { return samples_.size(); }
+  [[nodiscard]] DataCounts counts() const override {
+    DataCounts counts{.documents = size(), .left_out = samples_.left_out()};
+    for (const std::int64_t rows : samples_.sizes().lengths) {
+      counts.tokens += rows;
+    }
+    return counts;
+  }
+  [[nodiscard]] std::int64_t length(std::int64_t i) const override {
+    return samples_.sizes().lengths.at(idx(i));
+  }
+  [[nodiscard]] std::string name(std::int64_t i) const override {
+    const auto [file, place] = samples_.place(i);
+    return fmt::format("{}, sample {}", file->file(), place);
+  }
+  [[nodiscard]] std::uint64_t key(std::int64_t i) const override {
+    const auto [file, place] = samples_.place(i);
+    Xxh64 hash;
+    hash.add(fmt::format("{}:{}", std::filesystem::path(file->file()).filename().string(), place));
+    return hash.value();
+  }
+  [[nodiscard]] std::string fingerprint() const override { return samples_.fingerprint(); }
+  [[nodiscard]] std::vector<std::string> lines(
+      const DataCounts& /*counts*/, const std::string& key) const override {
+    std::vector<std::string> lines;
+    lines.reserve(samples_.notes().size());
+    for (const std::string& note : samples_.notes()) {
+      lines.push_back(fmt::format("{}: {}", key, note));
+    }
+    return lines;
+  }
+  [[nodiscard]] const std::vector<std::int64_t>& ends() const override {
+    throw std::invalid_argument(
+        "data.weights is for documents; samples have no weights: leave it out");
+  }
+  [[nodiscard]] std::optional<std::int64_t> labels(std::int64_t /*i*/) const override { return 0; }
+  [[nodiscard]] const BatchSizes& sample_sizes() const override { return samples_.sizes(); }
+  [[nodiscard]] std::vector<LikeClip> clips(std::int64_t count) const override {
+    std::vector<LikeClip> clips;
+    if (has_clips(*samples_.place(0).first)) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto [file, number] = samples_.place(i % size());
+        clips.push_back({.file = file, .number = number});
+      }
+    }
+    return clips;
+  }
+  [[nodiscard]] Taken take(
+      std::int64_t i, bool /*here*/, std::uint64_t seed, std::uint64_t draw) const override {
+    return {.item = samples_.sample(i, seed, draw), .scored = std::nullopt};
+  }
+
+ private:
+  GridData samples_;
+};
+
+}  // namespace
+
+Dataset::Dataset(Corpus corpus) : Dataset(std::make_shared<DocumentSource>(std::move(corpus))) {}
+
+Dataset::Dataset(GridData samples) : Dataset(std::make_shared<SampleSource>(std::move(samples))) {}
+
+Dataset::Dataset(std::shared_ptr<const ItemSource> source)
+    : source_(std::move(source)), counts_(source_->counts()) {}
+
+std::int64_t Dataset::size() const { return items_.empty() ? source_->size() : std::ssize(items_); }
 
 std::int64_t Dataset::number(std::int64_t item) const {
   return items_.empty() ? item : items_.at(idx(item));
 }
 
-std::int64_t Dataset::length(std::int64_t item) const {
-  const std::int64_t i = number(item);
-  return samples_ ? samples_->sizes().lengths.at(idx(i)) : corpus_.length(i);
-}
+std::int64_t Dataset::length(std::int64_t item) const { return source_->length(number(item)); }
 
 std::int64_t Dataset::longest() const {
   std::int64_t most = 0;
@@ -62,62 +187,36 @@ BatchSizes Dataset::sizes(std::span<const std::int64_t> items) const {
   BatchSizes of_items;
   for (const std::int64_t item : items) {
     of_items.lengths.push_back(length(item));
-    if (samples_ && !samples_->sizes().dims.empty()) {
-      of_items.dims.push_back(samples_->sizes().dims[idx(number(item))]);
+    if (!sample_sizes().dims.empty()) {
+      of_items.dims.push_back(sample_sizes().dims[idx(number(item))]);
     }
   }
   return of_items;
 }
 
-std::string Dataset::name(std::int64_t item) const {
-  if (!samples_) {
-    return corpus_.name(number(item));
-  }
-  const auto [file, place] = samples_->place(number(item));
-  return fmt::format("{}, sample {}", file->file(), place);
-}
+std::string Dataset::name(std::int64_t item) const { return source_->name(number(item)); }
 
 std::vector<std::string> Dataset::lines(const std::string& key) const {
-  if (!samples_) {
-    return data_lines(corpus_.counts, key);
-  }
-  std::vector<std::string> lines;
-  lines.reserve(samples_->notes().size());
-  for (const std::string& note : samples_->notes()) {
-    lines.push_back(fmt::format("{}: {}", key, note));
-  }
-  return lines;
+  return source_->lines(counts_, key);
 }
 
-std::string Dataset::fingerprint() const {
-  return samples_ ? samples_->fingerprint() : corpus_.fingerprint();
-}
+const BatchSizes& Dataset::sample_sizes() const { return source_->sample_sizes(); }
+
+std::vector<LikeClip> Dataset::clips(std::int64_t count) const { return source_->clips(count); }
+
+std::string Dataset::fingerprint() const { return source_->fingerprint(); }
 
 Draws::Blend Dataset::blend(const std::vector<double>& weights) const {
-  if (samples_ || weights.empty()) {
-    if (!weights.empty()) {
-      throw std::invalid_argument(
-          "data.weights is for documents; samples have no weights: leave it out");
-    }
+  if (weights.empty()) {
     return {.ends = {size()}, .weights = {}};
   }
-  Draws::Blend blend{.ends = corpus_.ends(), .weights = weights};
+  Draws::Blend blend{.ends = source_->ends(), .weights = weights};
   if (!items_.empty()) {
     for (std::int64_t& end : blend.ends) {
       end = std::ranges::lower_bound(items_, end) - items_.begin();
     }
   }
   return blend;
-}
-
-std::uint64_t Dataset::key(std::int64_t item) const {
-  if (!samples_) {
-    return corpus_.key(number(item));
-  }
-  const auto [file, place] = samples_->place(number(item));
-  Xxh64 hash;
-  hash.add(fmt::format("{}:{}", std::filesystem::path(file->file()).filename().string(), place));
-  return hash.value();
 }
 
 Dataset Dataset::hold_out(double amount, std::uint64_t seed) {
@@ -134,7 +233,7 @@ Dataset Dataset::hold_out(double amount, std::uint64_t seed) {
   } else if (std::cmp_less(wanted, size())) {
     std::vector<std::uint64_t> hashes(idx(size()));
     for (std::int64_t i = 0; i < size(); ++i) {
-      hashes[idx(i)] = hash_of(key(i), seed);
+      hashes[idx(i)] = hash_of(source_->key(number(i)), seed);
     }
     const auto last = hashes.begin() + static_cast<std::ptrdiff_t>(wanted) - 1;
     std::ranges::nth_element(hashes, last);
@@ -145,7 +244,7 @@ Dataset Dataset::hold_out(double amount, std::uint64_t seed) {
   std::vector<std::int32_t> held;
   std::vector<std::int32_t> kept;
   for (std::int64_t i = 0; i < size(); ++i) {
-    std::vector<std::int32_t>& side = hash_of(key(i), seed) <= bound ? held : kept;
+    std::vector<std::int32_t>& side = hash_of(source_->key(number(i)), seed) <= bound ? held : kept;
     side.push_back(static_cast<std::int32_t>(number(i)));
   }
   if (held.empty() || kept.empty()) {
@@ -164,17 +263,18 @@ Dataset Dataset::hold_out(double amount, std::uint64_t seed) {
 
 void Dataset::keep(std::vector<std::int32_t> numbers) {
   items_ = std::move(numbers);
-  DataCounts& counts = corpus_.counts;
-  counts.documents = size();
-  counts.tokens = 0;
-  counts.labels = 0;
-  counts.beyond_window = 0;
-  counts.labels_counted = samples_ || !corpus_.labelled();  // else all would have to be read again
+  counts_.documents = size();
+  counts_.tokens = 0;
+  counts_.labels = 0;
+  counts_.beyond_window = 0;
+  counts_.labels_counted = true;
   for (std::int64_t i = 0; i < size(); ++i) {
     const std::int64_t tokens = length(i);
-    counts.tokens += tokens;
-    counts.labels += counts.labels_counted && !samples_ ? corpus_.scored(number(i)) : 0;
-    counts.beyond_window += counts.window > 0 && tokens > counts.window ? 1 : 0;
+    const std::optional<std::int64_t> labels = source_->labels(number(i));
+    counts_.tokens += tokens;
+    counts_.labels += labels.value_or(0);
+    counts_.labels_counted = counts_.labels_counted && labels.has_value();
+    counts_.beyond_window += counts_.window > 0 && tokens > counts_.window ? 1 : 0;
   }
 }
 
@@ -186,15 +286,6 @@ BatchItems::BatchItems(
     const Plan& plan,
     int rank) {
   const HostScope host;  // what is drawn is no memory of a rank
-  if (data.samples_) {
-    for (const std::int64_t i : items) {
-      drawn_.push_back(data.samples_->sample(data.number(i), seed, first_draw++));
-    }
-    for (const Sample& sample : drawn_) {
-      samples_.push_back(&sample);
-    }
-    return;
-  }
   std::vector<bool> mine(items.size());
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     for (const std::int64_t document :
@@ -202,29 +293,17 @@ BatchItems::BatchItems(
       mine.at(idx(document)) = true;
     }
   }
-  const Corpus& corpus = data.corpus_;
-  read_.resize(items.size());
-  predicted_tokens_ = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const std::int64_t document = data.number(items[i]);
-    if (mine[i]) {
-      read_[i] = corpus.document(document);
-    }
-    *predicted_tokens_ += mine[i] ? corpus.scored(read_[i]) : corpus.scored(document);
-    documents_.emplace_back(read_[i].tokens);
-    if (corpus.labelled()) {
-      labels_.emplace_back(read_[i].labels ? TokenView(*read_[i].labels) : TokenView());
-    }
+    auto [item, scored] = data.source_->take(data.number(items[i]), mine[i], seed, first_draw + i);
+    owned_.push_back(std::move(item));
+    predicted_tokens_ =
+        predicted_tokens_ && scored ? std::optional(*predicted_tokens_ + *scored) : std::nullopt;
   }
+  items_ = items_of(owned_);
 }
 
 Batch BatchItems::batch(std::uint64_t dropout_seed) const {
-  return {
-      .documents = documents_,
-      .labels = labels_,
-      .samples = samples_,
-      .predicted_tokens = predicted_tokens_,
-      .dropout_seed = dropout_seed};
+  return {.items = items_, .predicted_tokens = predicted_tokens_, .dropout_seed = dropout_seed};
 }
 
 }  // namespace paradyse

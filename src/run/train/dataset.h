@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,11 +10,16 @@
 
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/data.h"
+#include "paradyse/run/detail/item.h"
 #include "paradyse/run/session.h"
 #include "src/run/data/draws.h"
 #include "src/run/data/grid_data.h"
+#include "src/run/data/owned_item.h"
 
 namespace paradyse {
+
+class ItemSource;
+struct LikeClip;
 
 class Dataset {
  public:
@@ -29,11 +35,13 @@ class Dataset {
   [[nodiscard]] BatchSizes sizes(std::span<const std::int64_t> items) const;
   // Where an item was found, for messages: its file, or file:line; of a sample with its number.
   [[nodiscard]] std::string name(std::int64_t item) const;
-  [[nodiscard]] const DataCounts& counts() const { return corpus_.counts; }
+  [[nodiscard]] const DataCounts& counts() const { return counts_; }
   // What there is to tell of documents, as data_lines() says; of samples what is noted.
   [[nodiscard]] std::vector<std::string> lines(const std::string& key) const;
-  // Null: these are documents.
-  [[nodiscard]] const GridData* samples() const { return samples_ ? &*samples_ : nullptr; }
+  // Of all samples that it was read from, held out or not; of documents none.
+  [[nodiscard]] const BatchSizes& sample_sizes() const;
+  // So many of them, if these are clips, from the first on and in turn; else none.
+  [[nodiscard]] std::vector<LikeClip> clips(std::int64_t count) const;
   // A hash of all that it was read from, held out or not.
   [[nodiscard]] std::string fingerprint() const;
   // Which items are of which path, and how much of each is drawn.
@@ -48,14 +56,15 @@ class Dataset {
  private:
   friend class BatchItems;
 
-  // In the corpus, or among the samples.
+  explicit Dataset(std::shared_ptr<const ItemSource> source);
+
+  // In the source.
   [[nodiscard]] std::int64_t number(std::int64_t item) const;
-  [[nodiscard]] std::uint64_t key(std::int64_t item) const;
   // Keeps these of its items.
   void keep(std::vector<std::int32_t> numbers);
 
-  Corpus corpus_;
-  std::optional<GridData> samples_;
+  std::shared_ptr<const ItemSource> source_;
+  DataCounts counts_;
   // Their numbers, ascending; empty: all of them.  32 bits: as much as a large corpus has to spare.
   std::vector<std::int32_t> items_;
 };
@@ -64,7 +73,7 @@ class Dataset {
 // long.
 class BatchItems {
  public:
-  // Reads the documents that the rank has a part of, and of the others no more than their labels.
+  // Reads the documents that the rank has a part of; of the others it counts their labels alone.
   // What is drawn into samples, noise and masks, is that of (seed, first_draw), (seed, first_draw +
   // 1), ...  Throws as Corpus::document().
   BatchItems(
@@ -80,12 +89,9 @@ class BatchItems {
   [[nodiscard]] Batch batch(std::uint64_t dropout_seed = 0) const;
 
  private:
-  std::vector<Document> read_;  // [item] empty: another rank's
-  std::vector<TokenView> documents_;
-  std::vector<TokenView> labels_;
-  std::optional<std::int64_t> predicted_tokens_;
-  std::vector<Sample> drawn_;
-  std::vector<const Sample*> samples_;
+  std::vector<OwnedItem> owned_;  // a document of another rank: empty
+  std::vector<Item> items_;
+  std::optional<std::int64_t> predicted_tokens_ = 0;  // none: samples are counted where they lie
 };
 
 }  // namespace paradyse

@@ -205,13 +205,8 @@ PlanningNumbers planning_numbers(
   const int ranks_before = costs_of_ranks != ranks ? costs_of_ranks : 0;
   numbers.machine = inputs.from && !moved ? inputs.from->state.machine
                                           : machine_for(config, inputs.model, backend);
-  const GridData* const samples = inputs.data.samples();
   const ProfileRequest request = profile_request(
-      config,
-      inputs.model,
-      samples != nullptr ? 0 : inputs.typical_lengths().back(),
-      samples != nullptr ? samples->sizes() : BatchSizes(),
-      backend);
+      config, inputs.model, inputs.data.longest(), inputs.data.sample_sizes(), backend);
   const FormerCosts former = former_costs(inputs);
   std::optional<FoundCosts> found = measured_costs(config, request, hooks, ranks_before, former);
   if (ranks_before > 0 && config.costs.file != "measure") {

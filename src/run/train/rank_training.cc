@@ -506,14 +506,13 @@ class RankTraining {
 
   // Of a video model.
   void sample() {
-    const GridData* const data = run_.inputs.data.samples();
     const RunConfig::Output& output = run_.config().output;
-    if (data == nullptr || !has_clips(*data->place(0).first) || output.clips == 0 || stop()) {
+    const std::vector<LikeClip> like = run_.inputs.data.clips(output.clips);
+    if (like.empty() || stop()) {
       return;
     }
     const std::vector<at::Tensor> clips = sampled_clips(
-        *data,
-        output.clips,
+        like,
         output.sampling_steps,
         run_.config().data.seed,
         first_ ? &run_.plans.planner() : nullptr,

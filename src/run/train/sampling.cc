@@ -39,24 +39,17 @@ void write_png(const at::Tensor& frame, const std::filesystem::path& file) {
 }  // namespace
 
 std::vector<at::Tensor> sampled_clips(
-    const GridData& like,
-    std::int64_t count,
+    const std::vector<LikeClip>& like,
     std::int64_t steps,
     std::uint64_t seed,
     BatchPlanner* planner,
     RankSession& session) {
-  std::vector<LikeClip> kinds;
-  kinds.reserve(idx(count));
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto [file, number] = like.place(i % like.size());
-    kinds.push_back({.file = file, .number = number});
-  }
   std::optional<Plan> plan;
   if (session.rank() == 0) {
     BatchSizes batch;
-    for (std::int64_t i = 0; i < count; ++i) {
-      batch.lengths.push_back(like.sizes().lengths[idx(i % like.size())]);
-      batch.dims.push_back(like.sizes().dims[idx(i % like.size())]);
+    for (const auto& [file, number] : like) {
+      batch.lengths.push_back(file->sizes().lengths[idx(number)]);
+      batch.dims.push_back(file->sizes().dims[idx(number)]);
     }
     plan = plan_or_throw(*planner, batch);
   }
@@ -64,26 +57,23 @@ std::vector<at::Tensor> sampled_clips(
   std::vector<at::Tensor> x;
   for (std::int64_t step = 0; step < steps; ++step) {
     std::vector<Sample> samples;
-    std::vector<const Sample*> batch;
     std::vector<at::Tensor> velocities;
     const double dt = 1.0 / static_cast<double>(steps);
     {
       const HostScope host;
-      samples.reserve(idx(count));
-      for (std::int64_t i = 0; i < count; ++i) {
+      for (std::size_t i = 0; i < like.size(); ++i) {
         if (step == 0) {
-          x.push_back(noise_clip(kinds[idx(i)], seed, static_cast<std::uint64_t>(i)));
+          x.push_back(noise_clip(like[i], seed, i));
         }
-        samples.push_back(question_of(x[idx(i)], static_cast<double>(step) * dt, kinds[idx(i)]));
-        batch.push_back(&samples.back());
+        samples.push_back(question_of(x[i], static_cast<double>(step) * dt, like[i]));
         velocities.push_back(at::empty_like(samples.back().inputs.at("velocity").tensor()));
       }
     }
-    session.play(
-        *plan, {.documents = {}, .samples = batch, .predictions = velocities}, /*backward=*/false);
+    const std::vector<Item> items = items_of(samples);
+    session.play(*plan, {.items = items, .predictions = velocities}, /*backward=*/false);
     const HostScope host;
-    for (std::int64_t i = 0; i < count; ++i) {
-      x[idx(i)] += dt * velocity_of(velocities[idx(i)], kinds[idx(i)]);
+    for (std::size_t i = 0; i < like.size(); ++i) {
+      x[i] += dt * velocity_of(velocities[i], like[i]);
     }
   }
   return x;

@@ -9,17 +9,16 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/run/session.h"
-#include "src/run/data/grid_data.h"
+#include "src/run/data/stdit/made_clips.h"
 
 namespace paradyse {
 
-// So many clips [C, T, h, w], float64 on the host, of the sizes of those in `like`: from noise,
-// t = 0, along the predicted velocity to t = 1 in `steps` of Euler's method (rectified flow, Liu et
-// al. 2022).  Every rank calls it and has all of them, the same for the same weights and seed on
-// any ranks but for rounding.  `planner`: rank 0's.
+// A clip [C, T, h, w], float64 on the host, of the size of each of these: from noise, t = 0, along
+// the predicted velocity to t = 1 in `steps` of Euler's method (rectified flow, Liu et al. 2022).
+// Every rank calls it and has all of them, the same for the same weights and seed on any ranks but
+// for rounding.  `planner`: rank 0's.
 std::vector<at::Tensor> sampled_clips(
-    const GridData& like,
-    std::int64_t count,
+    const std::vector<LikeClip>& like,
     std::int64_t steps,
     std::uint64_t seed,
     BatchPlanner* planner,

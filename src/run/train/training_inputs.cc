@@ -1,8 +1,6 @@
 #include "src/run/train/training_inputs.h"
 
 #include <algorithm>
-#include <iterator>
-#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -18,6 +16,7 @@
 #include "src/run/train/run_inputs.h"
 
 namespace paradyse {
+
 std::int64_t TrainingInputs::longest() const {
   std::int64_t most = 0;
   for (const std::vector<std::int64_t>& items : steps) {
@@ -32,31 +31,36 @@ bool TrainingInputs::moved(const RunConfig& config) const {
   return from && has_moved(from->state, config);
 }
 
+namespace {
+
+// Whether an item has as much of everything as another.
+bool covers(const BatchSizes& one, const BatchSizes& other) {
+  return one.lengths.front() >= other.lengths.front() &&
+         (other.dims.empty() || std::ranges::all_of(other.dims.front(), [&](const auto& dim) {
+            return one.dims.front().at(dim.first) >= dim.second;
+          }));
+}
+
+}  // namespace
+
 std::vector<BatchSizes> TrainingInputs::largest(bool evaluated) const {
-  const Dataset* const more = evaluated && evaluation ? &*evaluation : nullptr;
-  if (data.samples() == nullptr) {
-    return {{.lengths = {std::max(longest(), more != nullptr ? more->longest() : 0)}}};
-  }
-  std::set<BatchSizes> sizes;
-  const auto add = [&](const Dataset& items_of, std::int64_t item) {
-    sizes.insert(items_of.sizes({&item, 1}));
+  std::vector<BatchSizes> most;
+  const auto add = [&](const Dataset& set, std::int64_t item) {
+    BatchSizes one = set.sizes({&item, 1});
+    if (std::ranges::none_of(most, [&](const BatchSizes& other) { return covers(other, one); })) {
+      std::erase_if(most, [&](const BatchSizes& other) { return covers(one, other); });
+      most.push_back(std::move(one));
+    }
   };
   for (const std::vector<std::int64_t>& items : steps) {
     for (const std::int64_t item : items) {
       add(data, item);
     }
   }
-  for (std::int64_t item = 0; more != nullptr && item < more->size(); ++item) {
-    add(*more, item);
+  for (std::int64_t item = 0; evaluated && evaluation && item < evaluation->size(); ++item) {
+    add(*evaluation, item);
   }
-  std::vector<BatchSizes> most;
-  std::ranges::copy_if(sizes, std::back_inserter(most), [&](const BatchSizes& one) {
-    return std::ranges::none_of(sizes, [&](const BatchSizes& other) {
-      return other != one && std::ranges::all_of(one.dims.front(), [&](const auto& dim) {
-               return other.dims.front().at(dim.first) >= dim.second;
-             });
-    });
-  });
+  std::ranges::sort(most);
   return most;
 }
 

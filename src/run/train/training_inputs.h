@@ -40,7 +40,7 @@ struct TrainingInputs {
   // The items of a step, and the most tokens that one of any has.
   [[nodiscard]] BatchSizes batch(std::size_t step) const { return data.sizes(steps[step]); }
   [[nodiscard]] std::int64_t longest() const;
-  // Each by itself: the longest document; or samples of which no other has as much of every dim.
+  // Each by itself: items of which no other has as much of every size, as the longest document.
   // `evaluated`: also of the evaluation.
   [[nodiscard]] std::vector<BatchSizes> largest(bool evaluated = true) const;
   // Powers of four from the shortest to the longest item of the data, and that one.

@@ -1,7 +1,9 @@
-#include "src/run/data/synthetic_samples.h"
+#include "src/run/data/synthetic_items.h"
 
+#include <algorithm>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "paradyse/plan/index.h"
 #include "src/run/data/sample_memory.h"
@@ -48,6 +50,35 @@ std::vector<Sample> synthetic_samples(
     }
   }
   return samples;
+}
+
+std::vector<OwnedItem> synthetic_items(const Model& model, const BatchSizes& sizes) {
+  std::vector<OwnedItem> items;
+  if (model.of_samples()) {
+    for (auto dims = sizes.dims.begin(); dims != sizes.dims.end();) {
+      const auto next = std::find_if(
+          dims, sizes.dims.end(), [&](const DimSizes& other) { return other != *dims; });
+      for (Sample& sample : synthetic_samples(model, *dims, next - dims)) {
+        items.emplace_back(std::move(sample));
+      }
+      dims = next;
+    }
+    return items;
+  }
+  const auto vocab = static_cast<std::uint64_t>(model.vocab());
+  for (std::size_t d = 0; d < sizes.lengths.size(); ++d) {
+    Document document;
+    for (std::int64_t i = 0; i < sizes.lengths[d]; ++i) {  // a small generator of Knuth's
+      const auto mixed = static_cast<std::uint64_t>(i + 1) * 6364136223846793005ULL +
+                         static_cast<std::uint64_t>(d) * 1442695040888963407ULL;
+      document.tokens.push_back(static_cast<std::int32_t>((mixed >> 33) % vocab));
+    }
+    if (model.masked_lm) {
+      document.labels = document.tokens;
+    }
+    items.emplace_back(std::move(document));
+  }
+  return items;
 }
 
 }  // namespace paradyse

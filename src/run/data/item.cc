@@ -1,4 +1,4 @@
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/run/detail/item.h"
 
 #include <algorithm>
 #include <functional>
@@ -11,6 +11,7 @@
 
 #include "paradyse/plan/program.h"
 #include "paradyse/run/accountant.h"
+#include "src/run/data/document_file.h"
 #include "src/run/data/held.h"
 
 namespace paradyse {
@@ -77,20 +78,43 @@ std::vector<std::int64_t> row_sizes(
   return sizes;
 }
 
-std::int64_t scored(const Sample& sample, const Model& model) {
+std::vector<Item> items_of(
+    const std::vector<std::vector<std::int32_t>>& documents,
+    const std::vector<std::vector<std::int32_t>>& labels) {
+  if (!labels.empty() && labels.size() != documents.size()) {
+    throw std::invalid_argument(fmt::format(
+        "{} lists of labels for {} documents: each takes one, or none does",
+        labels.size(),
+        documents.size()));
+  }
+  std::vector<Item> items(documents.begin(), documents.end());
+  for (std::size_t d = 0; d < labels.size(); ++d) {
+    items[d].labels = labels[d];
+  }
+  return items;
+}
+
+std::int64_t scored(const Item& item, const Model& model) {
+  if (!model.of_samples()) {
+    return scored_labels(item.labels.empty() ? item.tokens : item.labels, model.masked_lm);
+  }
   const Part& last = *model.parts.back().part;
   if (last.input.empty()) {
-    return std::ranges::count_if(sample.labels, [](std::int32_t label) { return label >= 0; });
+    return std::ranges::count_if(item.labels, [](std::int32_t label) { return label >= 0; });
   }
-  const std::int64_t all = sample.inputs.at(last.input).numel();
+  const std::int64_t all = item.inputs->at(last.input).numel();
   return last.shape.scored == 0 ? all : all / last.shape.predicted * last.shape.scored;
 }
 
 void check_sizes(
-    const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims) {
+    const Item& item, const Model& model, const std::map<std::string, std::int64_t>& dims) {
+  if (item.inputs == nullptr) {
+    throw std::invalid_argument(
+        fmt::format("a model of family '{}' takes samples, not documents", model.family));
+  }
   for (const Stream& input : model.inputs()) {
-    const auto found = sample.inputs.find(input.name);
-    if (found == sample.inputs.end()) {
+    const auto found = item.inputs->find(input.name);
+    if (found == item.inputs->end()) {
       throw std::invalid_argument(fmt::format("a sample has no '{}'", input.name));
     }
     std::vector<std::int64_t> sizes = row_sizes(input.rows, dims);
@@ -110,18 +134,18 @@ void check_sizes(
   for (const std::int64_t size : row_sizes(scored_stream(model).rows, dims)) {
     rows *= size;
   }
-  if (static_cast<std::int64_t>(sample.labels.size()) != rows) {
+  if (static_cast<std::int64_t>(item.labels.size()) != rows) {
     throw std::invalid_argument(fmt::format(
-        "a sample has {} labels for {} rows; each takes one", sample.labels.size(), rows));
+        "a sample has {} labels for {} rows; each takes one", item.labels.size(), rows));
   }
 }
 
 void check_sample(
-    const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims) {
-  check_sizes(sample, model, dims);
+    const Item& item, const Model& model, const std::map<std::string, std::int64_t>& dims) {
+  check_sizes(item, model, dims);
   const Part& last = *model.parts.back().part;
   for (const Stream& input : model.inputs()) {
-    const at::Tensor& all = sample.inputs.at(input.name).tensor();
+    const at::Tensor& all = item.inputs->at(input.name).tensor();
     if (!all.defined()) {
       continue;
     }
@@ -143,7 +167,7 @@ void check_sample(
     return;
   }
   const std::int64_t classes = model.parts.back().part->weights(1).matrices.front().rows;
-  for (const std::int32_t label : sample.labels) {
+  for (const std::int32_t label : item.labels) {
     if (label >= classes) {
       throw std::invalid_argument(
           fmt::format("label {} of a sample: there are {} classes, from 0", label, classes));

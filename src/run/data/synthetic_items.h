@@ -1,4 +1,4 @@
-// Samples that are there to be run, not to be learned from: the same on every machine.
+// Items that are there to be run, not to be learned from: the same on every machine.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/run/detail/sample.h"
+#include "paradyse/plan/plan.h"
+#include "paradyse/run/detail/item.h"
+#include "src/run/data/owned_item.h"
 
 namespace paradyse {
 
@@ -15,5 +17,9 @@ namespace paradyse {
 // them.
 std::vector<Sample> synthetic_samples(
     const Model& model, const std::map<std::string, std::int64_t>& dims, std::int64_t count);
+
+// An item for each of these sizes: documents of any ids, which a masked LM is to predict as they
+// are; or samples like those.
+std::vector<OwnedItem> synthetic_items(const Model& model, const BatchSizes& sizes);
 
 }  // namespace paradyse

@@ -1,4 +1,4 @@
-// A sample of a model of several dims: what a batch brings in place of tokens.
+// Items of a batch: documents, or samples of a model of several dims.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,6 @@ namespace paradyse {
 
 // Token ids, or labels, of a document, wherever they lie.
 using TokenView = std::span<const std::int32_t>;
-
-// Of each document; all of them live longer.
-inline std::vector<TokenView> views(const std::vector<std::vector<std::int32_t>>& documents) {
-  return {documents.begin(), documents.end()};
-}
 
 // An input of a sample, on the host: a tensor, or a rule by which a rank makes what it holds of it
 // when it needs it, so that no rank holds another's share.
@@ -51,29 +46,57 @@ class SampleInput {
   Make make_;
 };
 
+// By the names of Model::inputs(), with their dims but "batch" in their order.
+using SampleInputs = std::map<std::string, SampleInput>;
+
 struct Sample {
-  // By the names of Model::inputs(), with their dims but "batch" in their order.
-  std::map<std::string, SampleInput> inputs;
+  SampleInputs inputs;
   // Of a model that predicts letters: for each row of the stream that the loss is of, in the order
   // of its dims, the class to predict; negative: none.  Empty: the model predicts an input.
   std::vector<std::int32_t> labels = {};
 };
+
+// One of a batch, as a data set yields it: a view of a document or of a sample, which lives longer.
+struct Item {
+  Item() = default;
+  // NOLINTBEGIN(google-explicit-constructor): both are items
+  Item(TokenView ids, TokenView labels_of_ids = {}) : tokens(ids), labels(labels_of_ids) {}
+  Item(const Sample& sample) : labels(sample.labels), inputs(&sample.inputs) {}
+  // NOLINTEND(google-explicit-constructor)
+
+  TokenView tokens = {};
+  // Those of a sample; or of a document for every token a label, unshifted: token i is scored
+  // against label i of a masked LM, else against label i + 1.  Negative ones do not count.  Empty,
+  // which a masked LM does not take: the tokens.
+  TokenView labels = {};
+  const SampleInputs* inputs = nullptr;  // of a sample
+};
+
+// Of each document, with labels for each or for none; of each sample.  All of them live longer.
+// Throws std::invalid_argument for another number of lists of labels.
+std::vector<Item> items_of(
+    const std::vector<std::vector<std::int32_t>>& documents,
+    const std::vector<std::vector<std::int32_t>>& labels = {});
+inline std::vector<Item> items_of(const std::vector<Sample>& samples) {
+  return {samples.begin(), samples.end()};
+}
 
 // Of a sample: the sizes of these row dims, but "batch".  Throws std::invalid_argument for one that
 // `dims` (Plan::dims) have not got.
 std::vector<std::int64_t> row_sizes(
     const std::vector<std::string>& rows, const std::map<std::string, std::int64_t>& dims);
 
-// What the loss of a sample is the mean of: labels that count, or elements of what is predicted.
-std::int64_t scored(const Sample& sample, const Model& model);
+// What the loss of an item is the mean of: labels that count, or elements of what is predicted.
+std::int64_t scored(const Item& item, const Model& model);
 
-// Throws std::invalid_argument, naming input and sizes, where one is missing or not as the model
-// and `dims` (Plan::dims) have it, and for labels of another number than rows.
+// Of an item of a model of several dims.  Throws std::invalid_argument, naming input and sizes,
+// where one is missing or not as the model and `dims` (Plan::dims) have it, and for labels of
+// another number than rows.
 void check_sizes(
-    const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims);
+    const Item& item, const Model& model, const std::map<std::string, std::int64_t>& dims);
 // The same, and for tensors that are not finite, masks with numbers other than 0 and 1, and labels
 // that are no classes.
 void check_sample(
-    const Sample& sample, const Model& model, const std::map<std::string, std::int64_t>& dims);
+    const Item& item, const Model& model, const std::map<std::string, std::int64_t>& dims);
 
 }  // namespace paradyse
