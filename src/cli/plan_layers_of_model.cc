@@ -65,7 +65,8 @@ PlanningTask planning_task(const PlanLayersOptions& options, std::string& note) 
     note = note_of_other(
         options.fitted,
         costs,
-        profile_header(task.model, options.ranks, dtype, *local_backend(), c10::Device(c10::kCPU)));
+        profile_header(task.model, options.ranks, dtype, *local_backend(), c10::Device(c10::kCPU)),
+        task.model);
     go_by(costs, task);
   }
   return task;

@@ -90,8 +90,17 @@ std::optional<FoundCosts> costs_of(
   return found;
 }
 
+namespace {
+
+constexpr const char* kStructured = "structured";
+
+}  // namespace
+
 std::string note_of_other(
-    const std::filesystem::path& file, const Costs& costs, ProfileHeader asked) {
+    const std::filesystem::path& file,
+    const Costs& costs,
+    ProfileHeader asked,
+    const Model& model) {
   const ProfileHeader& there = costs.header;
   asked.layers = there.layers;
   asked.backend = there.backend;
@@ -116,18 +125,19 @@ std::string note_of_other(
   elsewhere.machine = there.machine;
   elsewhere.machine_sha256 = there.machine_sha256;
   const std::string matters = difference_of(there, elsewhere);
-  if (!matters.empty() && !costs.model().by_work()) {
+  const std::string goes_by = model.of_samples() ? kStructured : costs.best;  // as go_by()
+  if (!matters.empty() && goes_by != kStructured && !costs.model().by_work()) {
     throw std::invalid_argument(fmt::format(
         "{}: {}: its {} model predicts only what was measured; {}",
         file.string(),
         matters,
-        costs.best,
+        goes_by,
         remedy));
   }
   if (!matters.empty() && matters != difference) {
     difference += ", " + matters;
   }
-  return file.string() + ": " + difference + "; the " + costs.best +
+  return file.string() + ": " + difference + "; the " + goes_by +
          " model extrapolates its seconds " +
          "to this case, which may be far off: paradyse profile and paradyse fit measure it";
 }

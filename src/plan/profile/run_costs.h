@@ -39,10 +39,10 @@ std::optional<FoundCosts> costs_of(
 
 // What to tell of costs that were measured for something else than `asked` and serve all the same:
 // "" where nothing differs.  Another machine's do; those of another model or number of ranks where
-// the default model goes by counted work.  Throws std::invalid_argument, naming what differs and
-// what to do, for those that do not.  Backend, device and cores are the costs'.
+// the model that plans of `model` go by goes by counted work.  Throws std::invalid_argument, naming
+// what differs and what to do, for those that do not.  Backend, device and cores are the costs'.
 std::string note_of_other(
-    const std::filesystem::path& file, const Costs& costs, ProfileHeader asked);
+    const std::filesystem::path& file, const Costs& costs, ProfileHeader asked, const Model& model);
 
 // Plans for `task`, which is complete otherwise, go by these costs.
 void go_by(const Costs& costs, PlanningTask& task);

@@ -111,6 +111,7 @@ ProfileRequest profile_request(
 
 std::optional<FoundCosts> costs_of_other_ranks(
     const RunConfig& config,
+    const Model& model,
     const ProfileHeader& header,
     int ranks,
     const FormerCosts& former,
@@ -134,7 +135,7 @@ std::optional<FoundCosts> costs_of_other_ranks(
   }
   FoundCosts found{.costs = read_costs(*file), .file = *file};
   try {
-    how = note_of_other(found.file, found.costs, header);
+    how = note_of_other(found.file, found.costs, header, model);
   } catch (const std::invalid_argument&) {  // they predict only what was measured
     return std::nullopt;
   }
@@ -213,7 +214,12 @@ PlanningNumbers planning_numbers(
     std::optional<FoundCosts> before;
     if (!found) {
       before = costs_of_other_ranks(
-          config, profile_header(request), ranks_before, former, numbers.extrapolated);
+          config,
+          inputs.model.model,
+          profile_header(request),
+          ranks_before,
+          former,
+          numbers.extrapolated);
     }
     expect_same_costs(before ? fingerprint(before->costs) : "", ranks, backend);
     if (before) {

@@ -508,7 +508,7 @@ class RankTraining {
   void sample() {
     const RunConfig::Output& output = run_.config().output;
     const std::vector<LikeClip> like = run_.inputs.data.clips(output.clips);
-    if (like.empty() || stop()) {
+    if (like.empty()) {
       return;
     }
     const std::vector<at::Tensor> clips = sampled_clips(
@@ -516,8 +516,11 @@ class RankTraining {
         output.sampling_steps,
         run_.config().data.seed,
         first_ ? &run_.plans.planner() : nullptr,
+        [this] { return stop(); },
         session_);
-    if (first_) {
+    if (clips.empty()) {
+      stopped();
+    } else if (first_) {
       const std::filesystem::path folder = free_name(run_.record.folder().path() / "samples");
       write_frames(clips, folder);
       run_.record.note("the frames of generated clips are in " + folder.string());

@@ -1,6 +1,7 @@
 #include "src/run/train/sampling.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -43,6 +44,7 @@ std::vector<at::Tensor> sampled_clips(
     std::int64_t steps,
     std::uint64_t seed,
     BatchPlanner* planner,
+    const std::function<bool()>& stop,
     RankSession& session) {
   std::optional<Plan> plan;
   if (session.rank() == 0) {
@@ -56,6 +58,9 @@ std::vector<at::Tensor> sampled_clips(
   plan = session.broadcast(std::move(plan));
   std::vector<at::Tensor> x;
   for (std::int64_t step = 0; step < steps; ++step) {
+    if (stop()) {
+      return {};
+    }
     std::vector<Sample> samples;
     std::vector<at::Tensor> velocities;
     const double dt = 1.0 / static_cast<double>(steps);
