@@ -67,8 +67,9 @@ template <typename Value>
 CommandOption Command::add_option(
     const std::string& names, Value& value, const std::string& description) {
   CommandOption option(app_.add_option(names, value, description));
-  if constexpr (
-      std::is_same_v<Value, std::string> || std::is_same_v<Value, std::vector<std::string>>) {
+  constexpr bool kTexts = std::is_same_v<Value, std::vector<std::string>>;
+  // Words of another program's may be anything.
+  if ((kTexts && names.starts_with("-")) || std::is_same_v<Value, std::string>) {
     option.check([](const std::string& text) {
       return text.empty() ? "is empty: is the variable that it comes from set? Give a name, or "
                             "leave the option out"

@@ -187,7 +187,9 @@ int profile_on(
         different(rounds, Outcome::memory),
         without_time,
         request.file.string(),
-        complete ? "it is complete: measure other --lengths, or with more memory"
+        complete ? fmt::format(
+                       "it is complete: measure {}, or with more memory",
+                       request.sizes.empty() ? "other --lengths" : "samples of more sizes")
                  : "run the same command again; it continues (--seconds gives it more time)");
   } else {
     fmt::print(

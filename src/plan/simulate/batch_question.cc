@@ -76,7 +76,8 @@ std::string remedy(
         with_ranks(given.cluster, static_cast<int>(nodes) * given.node, given.cluster.name));
   };
   // more nodes do not help where a document stays in one
-  const bool grows = given.how.weight_domain == 0 && given.cluster.uniform();
+  const bool grows = given.how.weight_domain == 0 && given.cluster.uniform() &&
+                     given.cluster.between_nodes.bytes_per_second > 0;
   std::int64_t nodes = 0;
   std::int64_t more = given.cluster.ranks() / given.node;
   while (grows && nodes == 0 && 2 * more * given.node <= most_ranks) {

@@ -89,6 +89,13 @@ std::vector<Item> items_of(
   }
   std::vector<Item> items(documents.begin(), documents.end());
   for (std::size_t d = 0; d < labels.size(); ++d) {
+    if (labels[d].size() != documents[d].size()) {
+      throw std::invalid_argument(fmt::format(
+          "document {} has {} tokens, but {} labels; every token takes one",
+          d,
+          documents[d].size(),
+          labels[d].size()));
+    }
     items[d].labels = labels[d];
   }
   return items;

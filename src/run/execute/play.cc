@@ -39,11 +39,12 @@ void expect_fitting(const Plan& plan, const Batch& batch, const Parameters& para
         "with --device cuda");
   }
   const bool of_samples = model.of_samples();
-  if (!batch.predictions.empty() && batch.predictions.size() != batch.items.size()) {
+  if (const std::size_t samples = of_samples ? batch.items.size() : 0;
+      !batch.predictions.empty() && batch.predictions.size() != samples) {
     throw std::invalid_argument(fmt::format(
         "there are {} tensors for the predictions of {} samples",
         batch.predictions.size(),
-        batch.items.size()));
+        samples));
   }
   if (batch.items.size() != plan.lengths.size()) {
     throw std::invalid_argument(fmt::format(

@@ -511,6 +511,10 @@ class RankTraining {
     if (like.empty()) {
       return;
     }
+    if (stop()) {
+      stopped();
+      return;
+    }
     const std::vector<at::Tensor> clips = sampled_clips(
         like,
         output.sampling_steps,

@@ -17,8 +17,8 @@ namespace paradyse {
 // A clip [C, T, h, w], float64 on the host, of the size of each of these: from noise, t = 0, along
 // the predicted velocity to t = 1 in `steps` of Euler's method (rectified flow, Liu et al. 2022).
 // Every rank calls it and has all of them, the same for the same weights and seed on any ranks but
-// for rounding.  `planner`: rank 0's.  None once
-// `stop`, which every rank calls before each step, says so on all of them.
+// for rounding.  `planner`: rank 0's.  Every rank calls `stop` before each step: none where it says
+// so, on all of them.
 std::vector<at::Tensor> sampled_clips(
     const std::vector<LikeClip>& like,
     std::int64_t steps,

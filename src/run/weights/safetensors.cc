@@ -426,6 +426,9 @@ void SafetensorsReader::add_index(const fs::path& index) {
         files_->not_in_index.push_back(name);
         continue;
       }
+      if (chosen->second == file) {
+        continue;
+      }
       const StoredTensor& other = files_->tensors.at(name);
       if (stored.dtype != other.dtype || stored.shape != other.shape ||
           files_->bytes(file, stored) != files_->bytes(chosen->second, other)) {

@@ -73,7 +73,7 @@ struct Item {
 };
 
 // Of each document, with labels for each or for none; of each sample.  All of them live longer.
-// Throws std::invalid_argument for another number of lists of labels.
+// Throws std::invalid_argument for another number of lists of labels, or of labels in one.
 std::vector<Item> items_of(
     const std::vector<std::vector<std::int32_t>>& documents,
     const std::vector<std::vector<std::int32_t>>& labels = {});

@@ -1,6 +1,7 @@
 #include "src/plan/search/layouts/sample_planner.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -151,8 +152,19 @@ BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
     if (ranks_.back() == task.ranks) {
       best = in_turn(samples_, batch, sizes, caps);
     }
+    // Any size, and each alone: the search among all of them may miss what one alone comes to.
+    std::vector<std::vector<int>> tried;
     if (ranks_.front() < task.ranks) {
-      std::optional<Plan> plan = samples_in_groups(samples_, batch, sizes, ranks_, caps);
+      tried.push_back(ranks_);
+    }
+    for (const int size : ranks_) {
+      if (ranks_.size() > 1 && size < task.ranks &&
+          std::has_single_bit(static_cast<unsigned>(size))) {
+        tried.push_back({size});
+      }
+    }
+    for (const std::vector<int>& ranks : tried) {
+      std::optional<Plan> plan = samples_in_groups(samples_, batch, sizes, ranks, caps);
       if (plan && (!best.plan || seconds_of(*plan) < seconds_of(*best.plan))) {
         best = {.plan = std::move(plan), .why_not = {}};
       }

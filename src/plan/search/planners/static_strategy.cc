@@ -81,6 +81,9 @@ void StaticStrategy::learn(const BatchPlanner::Learned& learned) {
 }
 
 std::optional<std::int64_t> StaticStrategy::longest() {
+  if (levels_.front().documents == nullptr) {
+    throw std::logic_error("StaticStrategy: samples have no one length");
+  }
   std::optional<std::int64_t> most;
   for (Level& level : levels_) {
     const std::int64_t tokens = room(level);
