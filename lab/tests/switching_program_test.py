@@ -102,7 +102,7 @@ class SwitchingTest(ProgramTest):
         for run in corpus["runs"]:
             self.assertEqual(sum(step["tokens"] for step in run["steps"]), sum(LENGTHS))
         page = self.folder / "page.html"
-        self.run_program("report", self.out, "--out", page)
+        self.run_program("switching-report", self.out, "--out", page)
         self.assertIn("static METP", page.read_text())
 
     def test_too_little_memory_leaves_steps_out(self):

@@ -434,10 +434,12 @@ int simulate_on(
   std::string note;
   if (!options.plan.empty()) {
     plan = read_plan(options.plan);
-    if (const std::vector<std::string> wrong =
-            problems(*plan, {.model = model, .precision = how.precision, .training = how.training});
-        !wrong.empty()) {
-      throw std::invalid_argument(fmt::format("--plan {}: {}", options.plan, list_of(wrong)));
+    if (plan->ranks == cluster.ranks()) {  // else it is refused by name below
+      const std::vector<std::string> wrong =
+          problems(*plan, {.model = model, .precision = how.precision, .training = how.training});
+      if (!wrong.empty()) {
+        throw std::invalid_argument(fmt::format("--plan {}: {}", options.plan, list_of(wrong)));
+      }
     }
     note = note_of_tiles(*plan, model.tiles());
   } else if (layer) {

@@ -4,7 +4,7 @@ import pathlib
 import shutil
 import unittest
 
-from support import ProgramTest, TINY_EVOFORMER
+from support import ProgramTest
 
 
 class CompareTest(ProgramTest):
@@ -150,12 +150,6 @@ keep = 1000
         plan = pathlib.Path(summary["folder"]) / "plans" / "step-00001.json"
         error = self.error_of("train", "-c", self.config, "--plan", plan, "--compare", 2)
         self.assertIn("train.compare is 2, but with --plan the plans are given", error)
-        self.write("evoformer.toml", TINY_EVOFORMER)
-        alignment = self.write("a.a3m", ">a\nACDEFGHIK\n>b\nACDEFGHIK\n")
-        error = self.error_of("train", "-c", self.config, "--compare", 2, "--model",
-                              self.folder / "evoformer.toml", "--data", alignment)
-        self.assertIn("train.compare is 2, but this evoformer model has no static plans", error)
-        self.assertIn("set train.compare = 0", error)
         error = self.error_of("train", "-c", self.config, "--set", "train.compare=-1")
         self.assertIn("train.compare", error)
         self.assertFalse(list((self.folder / "runs").glob("20*")))  # refused before a folder is made

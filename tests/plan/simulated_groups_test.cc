@@ -146,7 +146,7 @@ TEST(SimulatedGroups, SendTheSameTypesOverTheDomain) {
 TEST(SimulatedGroups, TellDimsAndMeshesApart) {
   const Model model = test::small_stdit(1);
   const DimSizes few = {{"frames", 2}, {"patches", 32}};
-  const DimSizes many = {{"frames", 32}, {"patches", 2}};
+  const DimSizes many = {{"frames", 8}, {"patches", 8}};
   const BatchSizes one{.lengths = {model.rows(few)}, .dims = {few}};
   const Plan alone =
       batch_planner({.model = model, .ranks = 2, .machine = {}, .batch_planner = "groups-of-all"})

@@ -592,7 +592,8 @@ TEST_F(Checkpoint, LeavesStrangersAlone) {
 TEST_F(Checkpoint, SurvivesKillsAtAnyMoment) {
   const auto seed = std::random_device()();
   std::mt19937_64 random(seed);
-  std::int64_t step = 0;
+  std::int64_t step = 1;  // also where the machine is so busy that no other is finished in time
+  write(step, 2);
   int partial = 0;
   for (int i = 0; i < (std::getenv("PARADYSE_TEST_LONG") != nullptr ? 1000 : 50); ++i) {
     int progress[2];
@@ -620,10 +621,7 @@ TEST_F(Checkpoint, SurvivesKillsAtAnyMoment) {
     }
     ::close(progress[0]);
     const auto newest = complete_checkpoint(checkpoints());
-    if (!newest) {
-      ASSERT_EQ(written, 0) << "seed " << seed;
-      continue;
-    }
+    ASSERT_TRUE(newest) << "seed " << seed;
     const auto names = names_in(checkpoints());
     partial += std::any_of(names.begin(), names.end(), [](const std::string& name) {
       return name.ends_with(".partial");
