@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "src/plan/simulate/machine_cluster.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
