@@ -29,7 +29,8 @@ std::string with_texts(std::uint8_t head, const std::vector<std::string>& texts)
   return bytes;
 }
 
-std::vector<std::string> done(Command command, const std::vector<std::string>& fields, Store& store) {
+std::vector<std::string> done(
+    Command command, const std::vector<std::string>& fields, Store& store) {
   const auto expect_fields = [&](std::size_t count) {
     if (fields.size() != count) {
       throw Malformed("a request has another number of fields than its command takes");
