@@ -14,7 +14,7 @@ import sys
 
 root = pathlib.Path(__file__).resolve().parent.parent
 build = root / "build/lint"
-FOLDERS = ("src/plan", "lab/flexsp", "lab/grouping", "lab/replay")
+FOLDERS = ("src/plan", "lab/flexsp", "lab/grouping", "lab/replay", "lab/report")
 AT_ONCE = 8
 
 

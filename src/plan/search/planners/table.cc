@@ -110,13 +110,11 @@ std::unique_ptr<BatchPlanner> batch_planner(PlanningTask task) {
 
 std::unique_ptr<DocumentPlanner> document_planner(PlanningTask task) {
   std::unique_ptr<BatchPlanner> planner = batch_planner(std::move(task));
-  auto* const documents = dynamic_cast<DocumentPlanner*>(planner.get());
-  if (documents == nullptr) {
+  if (dynamic_cast<DocumentPlanner*>(planner.get()) == nullptr) {
     throw std::logic_error(
         "batch planner '" + planner->task().batch_planner + "' is no DocumentPlanner");
   }
-  static_cast<void>(planner.release());
-  return std::unique_ptr<DocumentPlanner>(documents);
+  return std::unique_ptr<DocumentPlanner>(static_cast<DocumentPlanner*>(planner.release()));
 }
 
 }  // namespace paradyse
