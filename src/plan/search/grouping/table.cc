@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/plan/base/renamed.h"
-#include "src/plan/base/text_match.h"
+#include "src/plan/base/known_row.h"
 
 namespace paradyse {
 
@@ -70,18 +69,11 @@ void remove_grouping_planner(const std::string& name) {
 }
 
 const GroupingPlannerRow& grouping_planner(const std::string& name) {
-  if (const GroupingPlannerRow* const row = row_named(grouping_planners(), name)) {
-    return *row;
-  }
-  std::vector<std::string> names;
-  std::string list;
-  for (const GroupingPlannerRow& row : grouping_planners()) {
-    names.emplace_back(row.name);
-    list.append(list.empty() ? "" : ", ").append(row.name);
-  }
-  throw std::invalid_argument(
-      "planner of groups '" + name + "' is not known" + did_you_mean(name, names) + "; there are " +
-      list + " (paradyse-lab has those of publications, too)");
+  return known_row(
+      grouping_planners(),
+      name,
+      "planner of groups",
+      " (paradyse-lab has those of publications, too)");
 }
 
 }  // namespace paradyse

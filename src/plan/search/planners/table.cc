@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/plan/base/renamed.h"
+#include "src/plan/base/known_row.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/layouts/sample_planner.h"
@@ -78,32 +78,21 @@ void remove_batch_planner(const std::string& name) {
 }
 
 const BatchPlannerRow& batch_planner_row(const std::string& name) {
-  if (const BatchPlannerRow* const row = row_named(batch_planners(), name)) {
-    return *row;
-  }
-  std::vector<std::string> names;
-  std::string list;
-  for (const BatchPlannerRow& row : batch_planners()) {
-    names.emplace_back(row.name);
-    list.append(list.empty() ? "" : ", ").append(row.name);
-  }
-  throw std::invalid_argument(
-      "batch planner '" + name + "' is not known" + did_you_mean(name, names) + "; there are " +
-      list);
+  return known_row(batch_planners(), name, "batch planner");
 }
 
 std::unique_ptr<BatchPlanner> batch_planner(PlanningTask task) {
   const BatchPlannerRow& row = batch_planner_row(task.batch_planner);
   if (task.model.of_samples() && !row.samples) {
-    std::string others;
+    std::vector<std::string> others;
     for (const BatchPlannerRow& other : batch_planners()) {
       if (other.samples) {
-        others.append(others.empty() ? "" : ", ").append(other.name);
+        others.push_back(other.name);
       }
     }
     throw std::invalid_argument(
         "parallel.batch_planner '" + row.name +
-        "' plans documents alone; multi-axis models are planned for by " + others);
+        "' plans documents alone; multi-axis models are planned for by " + joined(others, ", "));
   }
   return row.make(std::move(task));
 }
