@@ -221,6 +221,7 @@ class Player {
     std::vector<SimulatedRank> held(idx(ranks_here));
     Timetable timetable(cluster_, options_, first, ranks_here, exchange_costs_);
     AdditiveSums sums(cluster_, options_, first, ranks_here);
+    AdditiveCosts costs(cluster_, options_);
     Played played{.ranks = timetable.ranks()};
     for (std::size_t m = 0; m < plan_.micro_batches.size(); ++m) {
       std::vector<GroupRun> groups;
@@ -232,7 +233,7 @@ class Player {
       if (options_.additive) {
         sums.run(groups);
       } else {
-        timetable.run(m, groups, speeds_of(groups));
+        timetable.run(m, groups, speeds_of(groups, costs));
       }
       note(groups, first, options_.additive ? sums.ranks() : timetable.ranks(), played);
     }
@@ -249,18 +250,19 @@ class Player {
 
  private:
   // [group] Of its ranks, times those of their devices.
-  [[nodiscard]] std::vector<double> speeds_of(const std::vector<GroupRun>& groups) const {
-    std::vector<GroupLoad> loads;
-    if (cluster_.shares_cores()) {
-      AdditiveCosts costs(cluster_, options_);
-      for (const GroupRun& group : groups) {
-        loads.push_back(
-            {.ranks = group.seats.ranks,
-             .seconds = costs.group(group.timeline, group.seats).seconds().group});
-      }
+  [[nodiscard]] std::vector<double> speeds_of(
+      const std::vector<GroupRun>& groups, AdditiveCosts& costs) const {
+    if (!cluster_.shares_cores()) {
+      return std::vector<double>(groups.size(), 1);
     }
-    return loads.empty() ? std::vector<double>(groups.size(), 1)
-                         : speeds_beside_others(cluster_, loads);
+    std::vector<GroupLoad> loads;
+    loads.reserve(groups.size());
+    for (const GroupRun& group : groups) {
+      loads.push_back(
+          {.ranks = group.seats.ranks,
+           .seconds = costs.group(group.timeline, group.seats).seconds().group});
+    }
+    return speeds_beside_others(cluster_, loads);
   }
 
   // After a micro-batch: `now` in place of `played.ranks`, and what came between.
