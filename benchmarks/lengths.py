@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Document lengths for `paradyse-lab switching`: one number of tokens a line on stdout.
+"""Document lengths for benchmarks/switching.py: one number of tokens a line on stdout.
 
     benchmarks/lengths.py code --root /usr --max 16384 --count 60 --seed 1
     benchmarks/lengths.py dna --fasta genome.fa.gz --bins GRCh38 --max 16384 --count 60 --seed 1

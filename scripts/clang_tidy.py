@@ -14,7 +14,7 @@ import sys
 
 root = pathlib.Path(__file__).resolve().parent.parent
 build = root / "build/lint"
-FOLDERS = ("src/plan", "lab/flexsp", "lab/grouping", "lab/replay", "lab/report")
+FOLDERS = ("src/plan", "lab/flexsp", "lab/grouping", "lab/replay")
 AT_ONCE = 8
 
 

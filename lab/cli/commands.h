@@ -11,10 +11,7 @@ namespace paradyse::cli {
 void add_flexsp(CLI::App& app, Common& common);
 void add_flexsp_plan(CLI::App& flexsp, Common& common);
 void add_memory(CLI::App& app, Common& common);
-void add_mixed(CLI::App& app, Common& common);
 void add_replay(CLI::App& app, Common& common);
-void add_switching(CLI::App& app, Common& common);
-void add_switching_report(CLI::App& app, Common& common);
 
 // The preset of --model.  Throws std::invalid_argument, with the names there are, for another.
 const FlexspModel& known_flexsp_model(const std::string& name);

@@ -7,10 +7,5 @@
 int main(int argc, char** argv) {
   using namespace paradyse::cli;
   paradyse::add_rivals();  // plan batch --planner has them, too
-  run_program(
-      argc,
-      argv,
-      {{"Publications",
-        {add_flexsp, add_replay, add_switching, add_switching_report, add_memory, add_mixed}}},
-      "paradyse-lab");
+  run_program(argc, argv, {{"Publications", {add_flexsp, add_replay, add_memory}}}, "paradyse-lab");
 }

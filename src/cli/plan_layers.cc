@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/search/layers/layer_costs_file.h"
@@ -24,6 +25,11 @@ int run_plan_layers(const PlanLayersOptions& options, const Common& common) {
   }
   if (!options.model.empty()) {
     return plan_layers_of_model(options, common);
+  }
+  if (!options.out.empty()) {
+    throw std::invalid_argument(
+        "plan layers: --out writes the plan of a document, which --costs alone does not have; give "
+        "--model DIR with --length");
   }
   if (options.layers == 0 || options.capacity.empty()) {
     throw std::invalid_argument(
@@ -192,6 +198,14 @@ void add_plan_layers(CLI::App& plan, Common& common) {
       ->capture_default_str();
   command->add_flag(
       "--explain", options->explain, "Also print why the other candidates were not used");
+  command
+      ->add_option(
+          "--out",
+          options->out,
+          "With --model: write the plan file of a step with this document, for bench step, "
+          "simulate "
+          "and train --plan")
+      ->check(plan_to_write());
 }
 
 }  // namespace paradyse::cli

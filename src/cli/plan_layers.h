@@ -26,6 +26,7 @@ struct PlanLayersOptions {
   std::string capacity;  // bytes
   std::string planner = "exact";
   bool explain = false;
+  std::string out;  // plan file to write; "": none
 };
 
 // The layers of a model for one document on all ranks.

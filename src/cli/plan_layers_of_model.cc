@@ -10,6 +10,7 @@
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/plan/group_timeline.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/plan/search/batch/document_plans.h"
 #include "src/plan/search/batch/document_request.h"
@@ -83,6 +84,18 @@ Json to_json(const LayerRun& run) {
   return json;
 }
 
+// A step with the document alone; messages travel as memory allows.
+Plan plan_of(
+    const DocumentPlan& document,
+    std::int64_t length,
+    const PlanningTask& task,
+    const std::string& layer_planner) {
+  Plan plan = uniform_plan(task.model, {length}, task.ranks, choices(document.program));
+  plan.planner_name = layer_planner;
+  let_messages_travel(plan, task.model, task.precision, Keeps::optimizer, task.memory_per_rank);
+  return plan;
+}
+
 }  // namespace
 
 int plan_layers_of_model(const PlanLayersOptions& options, const Common& common) {
@@ -136,6 +149,9 @@ int plan_layers_of_model(const PlanLayersOptions& options, const Common& common)
                       : "no document fits, however short");
     }
     return kOk;
+  }
+  if (!options.out.empty()) {
+    write_plan(options.out, plan_of(*found, options.length, task, plans.layer_planner().name));
   }
   const PredictedBytes& bytes = found->bytes;
   std::vector<RejectedWay> rejected;

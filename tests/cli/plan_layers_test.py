@@ -93,6 +93,28 @@ class PlanLayersTest(ProgramTest):
         self.assertIn("at least 1", self.error_of(*self.arguments(layers=0)))
         self.assertIn("exact", self.error_of(*self.arguments(), "--planner", "exat"))
 
+    def test_the_plan_of_a_document_is_written_and_played(self):
+        model = MODELS / "bench.toml"
+        asked = ["plan", "layers", "--model", model, "--length", 37, "--ranks", 2, "--attention", "UlyssesZ"]
+        out = self.folder / "plan.json"
+        found = self.json_of(*asked, "--out", out)
+        plan = json.loads(out.read_text())
+        self.assertEqual((plan["cluster"]["ranks"], plan["lengths"]), (2, [37]))
+        self.assertEqual(sum(run["layers"] for run in found["program"]), plan["model"]["layers"])
+        row, = self.json_of("bench", "step", "--model", model, "--plan", out, "--repeats", 1)["rows"]
+        self.assertEqual((row["tokens"], row["peak_bytes"]), (37, row["counted_bytes"]))
+        self.assertGreaterEqual(row["peak_bytes"], found["bytes"]["peak"])  # messages travel beside work
+        self.json_of(*asked, "--capacity", found["bytes"]["peak"], "--out", out)  # no room for that
+        row, = self.json_of("bench", "step", "--model", model, "--plan", out, "--repeats", 1)["rows"]
+        self.assertEqual(row["peak_bytes"], found["bytes"]["peak"])
+        out.unlink()
+        self.assertFalse(self.json_of(*asked, "--capacity", "1KiB", "--out", out)["feasible"])
+        self.assertFalse(out.exists())
+        self.assertIn("--model", self.error_of(*self.arguments(), "--out", out))
+        out.write_text("mine")
+        self.assertIn("plan.json", self.error_of(*asked, "--out", out))
+        self.assertEqual(out.read_text(), "mine")
+
     def test_long_documents_with_what_waits_in_host_memory(self):
         """Llama 3 8B in bfloat16 on devices of 80 GB; counted."""
         def longest(ranks, *more):

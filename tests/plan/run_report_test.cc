@@ -137,7 +137,6 @@ TEST_F(RunReport, ShowsWhatTheFolderSays) {
   const ReportedRun read = run();
   EXPECT_THAT(read.notes, IsEmpty());
   const Json data = page_data(read, chosen_plans(read));
-  EXPECT_EQ(data["kind"], "run");
   EXPECT_EQ(data["name"], folder_.filename().string());
   EXPECT_EQ(data["facts"]["Model"], "/models/a<b>");
   EXPECT_EQ(data["facts"]["Memory of a rank"], "64MiB");

@@ -1,4 +1,4 @@
-// Errors on lengths left out, in costs files and in what `paradyse-lab switching` measured.
+// Errors on lengths left out, in costs files and in what `fit` prints.
 #pragma once
 
 #include <nlohmann/json.hpp>

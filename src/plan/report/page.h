@@ -9,9 +9,8 @@
 
 namespace paradyse {
 
-// One self-contained HTML page, readable without a network and in light and dark.  `data`: an
-// object whose `kind` names the template's part that shows it ("run", "switching").  Numbers that
-// are none are null.
+// One self-contained HTML page, readable without a network and in light and dark.  `data`: what
+// page.js draws; numbers that are none are null.
 std::string page_of(const nlohmann::ordered_json& data);
 
 // Puts the page into `file`, whole or not at all.  Throws std::invalid_argument for a file that is

@@ -179,7 +179,6 @@ Json page_data(
     ranks = std::max<std::int64_t>(ranks, plan.ranks);
   }
   Json json = {
-      {"kind", "run"},
       {"name", run.name},
       {"state", run.state},
       {"facts", run.facts},

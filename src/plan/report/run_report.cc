@@ -207,7 +207,7 @@ ReportedRun read_run(const fs::path& folder) {
     throw std::invalid_argument(
         folder.string() +
         ": is not the folder of a training run (it has no config.toml); give a folder that "
-        "`paradyse train` made, or a result file of `paradyse-lab switching`");
+        "`paradyse train` made");
   }
   const RunConfig config = load_config(run.folder / "config.toml", {}).config;
   read_facts(run, config);

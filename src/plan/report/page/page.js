@@ -20,7 +20,6 @@
   };
   const percent = (share, digits) =>
     known(share) ? decimals(100 * share, digits ?? (Math.abs(share) < 1 ? 1 : 0)) + " %" : dash;
-  const signed = (share) => (share > 0 ? "+" : "") + percent(share).replace("-", "−");
   const count = (number, noun) => `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
   const tokens = (number) => {
     for (const [unit, size] of [["M", 2 ** 20], ["K", 2 ** 10]]) {
@@ -108,34 +107,14 @@
     for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-12); ++i) ticks.push(i * step || 0);
     return ticks;
   };
-  const decadeTicks = (low, high) => {
-    const ticks = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); ++power) {
-      for (const round of high / low < 1000 ? [1, 2, 5] : [1]) {
-        const tick = round * 10 ** power;
-        if (tick >= low && tick <= high) ticks.push(tick);
-      }
-    }
-    return ticks.length < 2 ? linearTicks(low, high, 4) : ticks;
-  };
-  const powerTicks = (low, high, most) => {  // of two
-    const first = Math.ceil(Math.log2(low) - 1e-9);
-    const last = Math.floor(Math.log2(high) + 1e-9);
-    if (last - first < 2) return linearTicks(low, high, 4).filter(Number.isInteger);
-    const every = Math.floor((last - first) / most) + 1;
-    const ticks = [];
-    for (let power = first; power <= last; ++power) if (power % every === 0) ticks.push(2 ** power);
-    return ticks;
-  };
-
   // With as many decimals as tell ticks apart.
   const tickText = (tick, ticks) => {
     const step = ticks.length > 1 ? Math.min(ticks[1] - ticks[0], tick || Infinity) : tick / 10 || 1;
     return decimals(tick, Math.max(0, -Math.floor(Math.log10(step) + 1e-9)));
   };
 
-  // Lines over x.  `x`, `y`: {label, text, log, zero, tick, unit}; a line: {name, style, points: [[x, y]], cut,
-  // dots}.  A point without a y breaks its line.  Names stand beside the lines, on narrow screens
+  // Lines over x.  `x`, `y`: {label, text, zero, tick, unit}; a line: {name, style, points: [[x, y]], dots}.
+  //  A point without a y breaks its line.  Names stand beside the lines, on narrow screens
   // below; moving over the chart reads the values.
   const lineChart = (element, { label, lines, x, y, height = 260 }) => {
     lines = lines.filter((line) => line.points.some((point) => known(point[1])));
@@ -146,22 +125,20 @@
       const tall = Math.max(height, wide ? 90 + 17 * lines.length : 0);
       box.bottom = tall - 44;
       const points = lines.flatMap((line) => line.points.filter((point) => known(point[1])));
-      const axis = (part, { log, zero }, from, to) => {
-        const scaled = (value) => (log ? Math.log2(value) : value);
+      const axis = (part, { zero }, from, to) => {
         let low = zero ? 0 : Infinity;
         let high = -Infinity;
         for (const point of points) {
-          low = Math.min(low, scaled(point[part]));
-          high = Math.max(high, scaled(point[part]));
+          low = Math.min(low, point[part]);
+          high = Math.max(high, point[part]);
         }
-        const margin = (high - low) * 0.03 || (log ? 0.5 : Math.max(1e-9, Math.abs(high) / 2));
-        if (!zero) low -= part === 0 && !log ? 0 : margin;
-        high += part === 0 && !log && high > low ? 0 : margin;
-        const back = (value) => (log ? 2 ** value : value);
+        const margin = (high - low) * 0.03 || Math.max(1e-9, Math.abs(high) / 2);
+        if (!zero) low -= part === 0 ? 0 : margin;
+        high += part === 0 && high > low ? 0 : margin;
         return {
-          low: back(low), high: back(high),
-          at: (value) => from + ((scaled(value) - low) / (high - low)) * (to - from),
-          value: (place) => back(low + ((place - from) / (to - from)) * (high - low)),
+          low, high,
+          at: (value) => from + ((value - low) / (high - low)) * (to - from),
+          value: (place) => low + ((place - from) / (to - from)) * (high - low),
         };
       };
       const xs = axis(0, x, box.left, box.right);
@@ -170,15 +147,12 @@
       const line = (style, x1, y1, x2, y2) => shape("line", { class: style, x1, y1, x2, y2 });
       const words = (style, left, top, text) => shape("text", { class: style, x: left, y: top }, text);
       const unit = y.unit?.(ys.high) ?? 1;
-      const yTicks = y.log ? decadeTicks(ys.low, ys.high)
-        : linearTicks(ys.low / unit, ys.high / unit, 5).map((tick) => tick * unit);
+      const yTicks = linearTicks(ys.low / unit, ys.high / unit, 5).map((tick) => tick * unit);
       for (const tick of yTicks) {
         parts.push(line("grid", box.left, ys.at(tick), box.right, ys.at(tick)),
           words("tick end", box.left - 7, ys.at(tick) + 4, (y.tick ?? tickText)(tick, yTicks)));
       }
-      const most = wide ? 10 : 5;
-      const xTicks = x.log ? powerTicks(xs.low, xs.high, most)
-        : linearTicks(xs.low, xs.high, most).filter(Number.isInteger);
+      const xTicks = linearTicks(xs.low, xs.high, wide ? 10 : 5).filter(Number.isInteger);
       for (const tick of xTicks) {
         parts.push(line("grid", xs.at(tick), box.top, xs.at(tick), box.bottom),
           words("tick middle", xs.at(tick), box.bottom + 17, x.text(tick)));
@@ -199,13 +173,8 @@
           else end();
         }
         end();
-        const last = one.points.findLast((point) => known(point[1]));
-        const [ex, ey] = [xs.at(last[0]), ys.at(last[1])];
-        if (one.cut) {
-          group.append(line("cross", ex - 5, ey - 5, ex + 5, ey + 5), line("cross", ex - 5, ey + 5, ex + 5, ey - 5));
-        }
-        for (const [px, py] of one.dots ? one.points : one.ends ? [last] : []) {
-          if (known(py)) group.append(shape("circle", { cx: xs.at(px), cy: ys.at(py), r: one.dots ?? 3 }));
+        for (const [px, py] of one.dots ? one.points : []) {
+          if (known(py)) group.append(shape("circle", { cx: xs.at(px), cy: ys.at(py), r: one.dots }));
         }
         parts.push(group);
       }
@@ -225,13 +194,13 @@
           parts.push(shape("g", { class: "line " + one.style },
             box.right - ex < 20 ? line("leader", ex + 4, end, left - 2, top) : null,
             line("sample", left, top, left + 20, top)),
-            words("name", left + 26, top + 4, short + (one.cut ? " ×" : "")));
+            words("name", left + 26, top + 4, short));
         }
       } else {
         legend.push(el("p", { class: "legend" }, ...lines.map((one) => el("span", {},
           shape("svg", { viewBox: "0 0 20 8", class: "key" },
             shape("g", { class: "line " + one.style }, line("sample", 0, 4, 20, 4))),
-          one.name + (one.cut ? " ×" : "")))));
+          one.name))));
       }
       const cursor = line("cursor", 0, box.top, 0, box.bottom);
       const reading = el("p", { class: "reading note" }, " ");
@@ -454,7 +423,7 @@
         lineChart(at("loss-chart"), { label: "Loss of each step", x: stepAxis,
           y: { label: "loss", text: (value) => decimals(value, 4) }, lines: [
             { name: "each step", style: "c5 thin", points: column(s.loss) },
-            ...(last > 1 ? [{ name: `mean of ${last} steps`, style: "c0 k-ours", points: smooth }] : []),
+            ...(last > 1 ? [{ name: `mean of ${last} steps`, style: "c0 thick", points: smooth }] : []),
             ...(known(data.eval_loss) ? [{ name: "held-out", style: "c1", points: [[s.step.at(-1), data.eval_loss]], dots: 4 }] : [])] });
       }
       lineChart(at("speed-chart"), { label: "Tokens per second of each step", x: stepAxis,
@@ -465,12 +434,12 @@
       lineChart(at("time-chart"), { label: "Seconds of each step, predicted and measured", x: stepAxis,
         y: { label: "seconds", text: (value) => figures(value, 3), zero: true }, lines: [
           { name: "measured", style: "c0", points: column(s.seconds) },
-          { name: "predicted", style: "c1 k-published", points: column(s.predicted_seconds) }] });
+          { name: "predicted", style: "c1 dashed", points: column(s.predicted_seconds) }] });
       lineChart(at("memory-chart"), { label: "Peak memory of each step", x: stepAxis,
         y: { label: "memory", text: bytes, tick: bytes, unit: (most) => 1024 ** Math.floor(Math.log2(most) / 10), zero: true }, lines: [
           { name: "measured peak", style: "c0", points: column(s.peak_bytes) },
-          { name: "predicted peak", style: "c1 k-published", points: column(s.predicted_peak_bytes.map((one) => one || null)) },
-          { name: "budget", style: "ink k-ablation", points: column(s.memory_per_rank.map((one) => one || null)) }] });
+          { name: "predicted peak", style: "c1 dashed", points: column(s.predicted_peak_bytes.map((one) => one || null)) },
+          { name: "budget", style: "ink dotted", points: column(s.memory_per_rank.map((one) => one || null)) }] });
     }
     if (values.plans) {
       showLengths();
@@ -487,187 +456,12 @@
     }
   };
 
-  // --- the switching bench -----------------------------------------------------------------------
-
-  // Ours in the first colour, each static run in one of its own, the publication in black or white.
-  const styles = (runs) => {
-    const seen = {};
-    return runs.map(({ kind }) => {
-      const number = (seen[kind] = (seen[kind] ?? -1) + 1);
-      const colour = number === 0 && kind === "published" ? "ink"
-        : number === 0 && kind === "ours" ? "c0" : `c${1 + (number % 7)}`;
-      return `k-${kind} ${colour}` + (kind === "static" ? ["", " again", " once-more"][Math.min(2, Math.floor(number / 7))] : "");
-    });
-  };
-  const spread = (one) => (one ? [{ text: figures(one[0]), style: "edge" }, `${figures(one[1])}–${figures(one[2])}`]
-    : [{ text: dash, style: "edge" }, dash]);
-  const binText = (bin) => `${tokens(bin.low)}–${tokens(bin.low * 4)}`;
-  const titleOf = (corpus) => `${corpus.name}, ${corpus.order}${corpus.packed ? ", packed" : ""}`;
-
-  // What a reader in a hurry has to know: a line for each run of ours.
-  const inShort = (corpus) => corpus.runs.filter((run) => run.kind === "ours").map((run) => {
-    const line = [el("b", {}, run.name), ` fits ${run.fit} of ${count(run.steps, "step")}`];
-    const against = (one, name, which) => {
-      if (!one) return;
-      const part = one.seconds / one.of - 1;
-      line.push(` On the ${count(one.steps, "step")} that ${which} it takes ${figures(one.seconds)} s, ` +
-        (Math.abs(part) < 0.0005 ? `as much as ${name}.`
-          : `${percent(Math.abs(part))} ${part < 0 ? "less" : "more"} than ${name} (${figures(one.of)} s).`));
-    };
-    if (corpus.best === null) return el("li", {}, ...line, "; no static run fits a step.");
-    line.push(".");
-    against(run.beside.best, corpus.best, "both fit");
-    if (corpus.metp !== corpus.best) against(run.beside.metp, corpus.metp, `${corpus.metp} also fits`);
-    if (corpus.fastest !== corpus.best) against(run.beside.fastest, corpus.fastest, "every static run fits");
-    return el("li", {}, ...line);
-  });
-
-  const totals = (element, corpus) => {
-    const bases = (what, best, metp, keys) => [
-      ...(best ? [[`÷ ${what}, ${best}`, keys[0]]] : []),
-      ...(metp && metp !== best ? [[`÷ ${metp}`, keys[1]]] : [])];
-    const all = bases("best static", corpus.best, corpus.metp, ["best", "metp"]);
-    const common = bases("fastest", corpus.fastest, corpus.metp, ["fastest", "metp_on_common"]);
-    const ratio = (run, key) => {
-      const one = run.beside[key];
-      return one ? { text: decimals(one.seconds / one.of, 3),
-        small: one.steps < run.steps && (key === "best" || key === "metp") ? `on ${one.steps}` : "" } : dash;
-    };
-    const group = (text, size) => [text, { class: "group edge", colspan: size, scope: "colgroup" }];
-    const edge = { class: "edge" };
-    table(element, [
-      [["", { colspan: 2 }], group("all steps that fit", 3 + all.length),
-        group(`the ${count(corpus.common, "step")} that every static run fits`, 2 + common.length)],
-      [["run"], ["steps that fit"], ["seconds", edge], ["least–most"], ...all.map(([text]) => [text]),
-        ["over the fastest of each step"], ["seconds", edge], ["least–most"], ...common.map(([text]) => [text])]],
-    corpus.runs.map((run) => ({ style: run.kind === "ours" ? "ours" : "", cells: [
-      run.name, `${run.fit} of ${run.steps}`, ...spread(run.seconds), ...all.map(([, key]) => ratio(run, key)),
-      percent(run.over_fastest, 1), ...spread(run.common), ...common.map(([, key]) => ratio(run, key))] })));
-  };
-
-  const byBin = (element, corpus) => {
-    const whole = (run, b) => run.bins[b].fit === corpus.bins[b].steps;
-    const least = corpus.bins.map((bin, b) => Math.min(...corpus.runs.filter((run) => whole(run, b)).map((run) => run.bins[b].seconds)));
-    table(element, [[["run"], ...corpus.bins.map((bin) => [`${binText(bin)}, ${count(bin.steps, "step")}`])]],
-      corpus.runs.map((run) => ({ style: run.kind === "ours" ? "ours" : "", cells: [run.name,
-        ...run.bins.map(({ seconds, fit }, b) => !fit ? dash
-          : !whole(run, b) ? { text: figures(seconds), small: `for ${fit} of ${corpus.bins[b].steps}` }
-            : seconds <= least[b] ? el("b", {}, figures(seconds)) : figures(seconds))] })));
-  };
-
-  const predictions = (element, corpus) => {
-    const heads = [["mean absolute error", { class: "edge" }], ["mean"], ["worst"]];
-    const cells = (one) => [{ text: percent(one.absolute), style: "edge" }, signed(one.mean), signed(one.worst)];
-    table(element, [[["", { colspan: 3 }], ["predicted seconds", { class: "group edge", colspan: 3 }],
-      ["predicted peak memory", { class: "group edge", colspan: 3 }]],
-    [["run"], ["planning, seconds"], ["highest peak"], ...heads, ...heads]],
-    corpus.runs.map((run) => ({ style: run.kind === "ours" ? "ours" : "", cells: [run.name, figures(run.planning, 3),
-      run.peak_bytes ? bytes(run.peak_bytes) : dash, ...cells(run.time_error), ...cells(run.memory_error)] })));
-  };
-
-  const choices = (element, corpus) => {
-    const most = 8;  // rows of one length
-    for (const run of corpus.runs.filter((one) => one.kind === "ours")) {
-      const rows = run.choices.flatMap((all, b) => {
-        const times = sum(all.map((one) => one[1]));
-        const rest = all.slice(most - 1);
-        const shown = all.length > most
-          ? [...all.slice(0, most - 1), [count(rest.length, "other program"), sum(rest.map((one) => one[1]))]] : all;
-        return shown.map(([program, number], i) => ({ cells: [i ? "" : binText(corpus.bins[b]),
-          { text: program, style: "text wide" }, whole(number), percent(number / times, 0),
-          el("span", { class: "share", "aria-hidden": "true" },
-            el("span", { style: `width:${((100 * number) / times).toFixed(1)}%` }))] }));
-      });
-      if (!rows.length) continue;
-      const scroll = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `What ${run.name} chose` });
-      scroll.append(table(el("table"), [[["tokens"], ["layers of a micro-batch", { class: "text" }], ["times"],
-        ["share", { class: "text", colspan: 2 }]]], rows));
-      element.append(el("h3", {}, `What ${run.name} chose`), scroll);
-    }
-  };
-
-  const showCorpus = (corpus, number) => {
-    const something = corpus.runs.length > 0;
-    const drawnRuns = corpus.runs.filter((run) => run.cumulative.length);
-    const none = corpus.runs.filter((run) => !run.cumulative.length).map((run) => run.name).join(", ");
-    const has = (kind) => corpus.runs.some((run) => run.kind === kind) || null;
-    const section = el("section", {}, filled("corpus", {
-      something: something || null, nothing: !something || null,
-      steps: something && count(corpus.runs[0].steps, "step"), order: corpus.order,
-      packing: corpus.packed ? "documents packed" : "one document each", tokens: whole(corpus.tokens),
-      document: corpus.packed ? "the longest document of a step has" : "documents of",
-      least: whole(corpus.lengths?.least), most: whole(corpus.lengths?.most), median: whole(corpus.lengths?.median),
-      repeats: count(corpus.repeats, "repeat"), reordered: corpus.reordered,
-      cut: drawnRuns.some((run) => run.cut) || null, none: none || null,
-      published: has("published"), ablation: has("ablation"), best: corpus.best }));
-    fill(section.querySelector("h2"), { id: `corpus-${number + 1}` }, [titleOf(corpus)]);
-    at("corpora").append(section);
-    if (!something) return;
-    const part = (name) => section.querySelector(`[data-part=${name}]`);
-    const style = styles(corpus.runs);
-    const lines = (key) => [false, true].flatMap((ours) => corpus.runs.flatMap((run, i) =>
-      (run.kind === "ours") === ours  // ours above the others
-        ? [{ name: run.name, style: style[i], points: run[key], cut: run.cut, ends: !run.cut }] : []));
-    const x = { label: (corpus.packed ? "longest document of a step" : "document length") + ", tokens (log scale)",
-      name: "tokens", text: tokens, log: true };
-    part("short").append(...inShort(corpus));
-    lineChart(part("cumulative"), { label: `Cumulative seconds by document length, ${titleOf(corpus)}`, x,
-      y: { label: "seconds up to this length, median of the repeats", text: (value) => figures(value, 3), zero: true },
-      lines: lines("cumulative"), height: 400 });
-    lineChart(part("each"), { label: `Seconds a step by document length, ${titleOf(corpus)}`, x,
-      y: { label: "seconds a step (log scale)", text: (value) => figures(value, 3), log: true },
-      lines: lines("each"), height: 300 });
-    totals(part("totals"), corpus);
-    byBin(part("bins"), corpus);
-    predictions(part("predictions"), corpus);
-    choices(part("choices"), corpus);
-  };
-
-  const showErrors = () => {
-    const ranges = ["structured", "hybrid"].flatMap((model) => [false, true].map((beyond) => [model, beyond]));
-    const rows = new Map();
-    for (const error of data.errors) {
-      const part = (error.part === "" ? "all parts" : error.part === "step" ? "whole step" : error.part) +
-        (error.strategy ? `, ${error.strategy}` : "") + (error.ranks ? `, groups of ${error.ranks}` : "");
-      if (!rows.has(part)) rows.set(part, []);
-      rows.get(part).push(error);
-    }
-    table(at("errors-table"), [
-      [[""], ...ranges.map(([model, beyond]) => [`${model}, ${beyond ? "beyond" : "inside"}`, { class: "group edge", colspan: 2 }])],
-      [["part"], ...ranges.flatMap(() => [["mean", { class: "edge" }], ["worst"]])]],
-    [...rows].map(([part, errors]) => ({ cells: [part, ...ranges.flatMap(([model, beyond]) => {
-      const error = errors.find((one) => one.model === model && Boolean(one.beyond) === beyond);
-      return [{ text: percent(error?.mean), style: "edge" }, percent(error?.worst)];
-    })] })));
-  };
-
-  const showSwitching = () => {
-    document.title = `ParaDySe: switching, ${data.model}`;
-    at("title").textContent = "Switching strategies by document length";
-    // A run is what the first corpus that has it says.
-    const kind = (name) => data.corpora.flatMap((corpus) => corpus.runs).find((run) => run.name === name)?.kind ??
-      (name.startsWith("static") ? "static" : "");
-    const best = data.longest.filter((one) => kind(one.run) === "static" && one.tokens > 0)
-      .reduce((most, one) => (most && most.tokens >= one.tokens ? most : one), null);
-    at("main").append(filled("switching", {
-      no_corpora: data.corpora.length ? null : true, longest: data.longest.length || null,
-      memory: data.memory_per_rank ? `${bytes(data.memory_per_rank)} a rank` : "the available memory",
-      longest_static: best?.run, errors: data.errors.length || null }));
-    data.corpora.forEach(showCorpus);
-    if (data.longest.length) {
-      table(at("longest-table"), [[["run"], ["tokens"], ["÷ longest of a static run"]]], data.longest.map((one) => ({
-        style: kind(one.run) === "ours" ? "ours" : "",
-        cells: [one.run, whole(one.tokens), best ? decimals(one.tokens / best.tokens, 2) : dash] })));
-    }
-    if (data.errors.length) showErrors();
-  };
-
   // --- the page ----------------------------------------------------------------------------------
 
   at("facts").append(...Object.entries(data.facts).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value || dash)]));
   at("state").textContent = data.state;
   at("command").textContent = data.command;
-  ({ run: showRun, switching: showSwitching })[data.kind]();
+  showRun();
   at("contents").append(...[...document.querySelectorAll("main h2")].map((heading) =>
     el("li", {}, el("a", { href: `#${heading.id}` }, heading.textContent))));
 }
