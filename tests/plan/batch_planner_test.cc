@@ -3,12 +3,15 @@
 #include "paradyse/plan/batch_planner.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -423,11 +426,34 @@ TEST(PlanPrediction, TakesTheSlowestGroupOrTheCores) {
   const RankSpeeds speeds;
   GroupCosts costs(t, correction);
   const PlanPrediction prediction(t, correction, speeds, costs);
-  EXPECT_DOUBLE_EQ(prediction.wall_seconds({{4, 3.0}}), 3.0);
-  EXPECT_DOUBLE_EQ(prediction.wall_seconds({{1, 3.0}, {1, 1.0}}), 3.0);
-  EXPECT_DOUBLE_EQ(prediction.wall_seconds({{1, 3.0}, {1, 3.0}, {1, 3.0}, {1, 1.0}}), 5.0);
-  EXPECT_DOUBLE_EQ(prediction.wall_seconds({{2, 3.0}, {1, 1.0}, {1, 1.0}}), 4.0);
-  EXPECT_DOUBLE_EQ(prediction.wall_seconds({{3, 2.0}, {1, 1.0}}), 2.5);
+  // groups of so many ranks and so many seconds, one after the other
+  const auto wall = [](const PlanPrediction& of,
+                       const std::vector<std::pair<int, double>>& groups) {
+    static constexpr std::array kRanks = {0, 1, 2, 3};
+    std::vector<GroupSeconds> all;
+    std::size_t first = 0;
+    for (const auto& [ranks, seconds] : groups) {
+      all.push_back({std::span(kRanks).subspan(first, static_cast<std::size_t>(ranks)), seconds});
+      first += static_cast<std::size_t>(ranks);
+    }
+    return of.wall_seconds(all);
+  };
+  EXPECT_DOUBLE_EQ(wall(prediction, {{4, 3.0}}), 3.0);
+  EXPECT_DOUBLE_EQ(wall(prediction, {{1, 3.0}, {1, 1.0}}), 3.0);
+  EXPECT_DOUBLE_EQ(wall(prediction, {{1, 3.0}, {1, 3.0}, {1, 3.0}, {1, 1.0}}), 5.0);
+  EXPECT_DOUBLE_EQ(wall(prediction, {{2, 3.0}, {1, 1.0}, {1, 1.0}}), 4.0);
+  EXPECT_DOUBLE_EQ(wall(prediction, {{3, 2.0}, {1, 1.0}}), 2.5);
+  // On two nodes with a core each, one has no part of the other's: a group of two waited for its
+  // own ranks already.
+  PlanningTask nodes = t;
+  nodes.ranks_per_node = 2;
+  GroupCosts of_nodes(nodes, correction);
+  const PlanPrediction there(nodes, correction, speeds, of_nodes);
+  EXPECT_DOUBLE_EQ(wall(there, {{4, 3.0}}), 3.0);
+  EXPECT_DOUBLE_EQ(wall(there, {{1, 3.0}, {1, 3.0}, {1, 1.0}, {1, 1.0}}), 6.0);
+  EXPECT_DOUBLE_EQ(wall(there, {{1, 3.0}, {1, 1.0}, {1, 3.0}, {1, 1.0}}), 4.0);
+  EXPECT_DOUBLE_EQ(wall(there, {{2, 3.0}, {1, 1.0}, {1, 1.0}}), 3.0);
+  EXPECT_DOUBLE_EQ(wall(there, {{1, 1.0}, {2, 3.0}, {1, 1.0}}), 4.0);  // on both nodes
 
   Plan plan = uniform_plan(
       t.model, {600, 40, 30}, 4, std::vector<LayerChoice>(3, text_layer("AllGatherKV")));
@@ -445,7 +471,7 @@ TEST(PlanPrediction, TakesTheSlowestGroupOrTheCores) {
   for (const PlanGroup& group : plan.micro_batches[0].groups) {
     EXPECT_GT(*group.predicted.seconds, 0);
     EXPECT_GT(group.predicted.bytes->total(), 0);
-    groups.push_back({static_cast<int>(group.ranks.size()), *group.predicted.seconds});
+    groups.push_back({group.ranks, *group.predicted.seconds});
   }
   EXPECT_DOUBLE_EQ(*plan.micro_batches[0].predicted.seconds, prediction.wall_seconds(groups));
 }

@@ -75,7 +75,7 @@ class Drawn {
       task.recompute =
           recompute_names()[idx(small(0, static_cast<int>(recompute_names().size()) - 1))];
     }
-    if (task.ranks % 2 == 0 && once_in(3)) {
+    if (task.ranks % 2 == 0 && once_in(3) && task.machine.cores >= 2) {  // each node has one
       task.ranks_per_node = task.ranks / 2;
       task.links = NodeLinks{
           .inside_node =

@@ -116,7 +116,7 @@ TEST(SpreadOverRanks, GroupsGoToRanksThatAreDoneFirst) {
     }
     const Plan before = plan_of(ranks, drawn);
     Plan plan = before;
-    ASSERT_TRUE(spread_over_ranks(plan));
+    ASSERT_TRUE(spread_over_ranks(NodeCores::of_their_own(plan.ranks), plan));
     for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
       const PlanMicroBatch& micro = plan.micro_batches[m];
       EXPECT_EQ(groups_in(micro), groups_in(before.micro_batches[m]));
@@ -136,7 +136,7 @@ TEST(SpreadOverRanks, ALongGroupFollowsShortOnes) {
   const std::vector<Drawn> groups = {
       {.ranks = 2, .seconds = 9}, {.ranks = 1, .seconds = 1}, {.ranks = 1, .seconds = 2}};
   Plan plan = plan_of(4, {groups, groups});
-  ASSERT_TRUE(spread_over_ranks(plan));
+  ASSERT_TRUE(spread_over_ranks(NodeCores::of_their_own(plan.ranks), plan));
   const auto& second = plan.micro_batches[1].groups;
   EXPECT_THAT(second.back().ranks, testing::ElementsAre(2, 3));
   EXPECT_EQ(second.back().predicted.seconds, 9);
@@ -149,7 +149,37 @@ TEST(SpreadOverRanks, SaysWhereThereIsNoRoom) {
       {{{.ranks = 5, .seconds = 1}, {.ranks = 1, .seconds = 9}},
        {{.ranks = 1, .seconds = 8}},  // on rank 0: now 1 to 4 are done first
        {{.ranks = 4, .seconds = 1}, {.ranks = 2, .seconds = 1}}});
-  EXPECT_FALSE(spread_over_ranks(plan));
+  EXPECT_FALSE(spread_over_ranks(NodeCores::of_their_own(plan.ranks), plan));
+}
+
+// On two nodes with a core each, long groups do not share one.
+TEST(SpreadOverRanks, LongGroupsHaveCoresOfTheirOwn) {
+  const std::vector<Drawn> groups = {
+      {.ranks = 1, .seconds = 9},
+      {.ranks = 1, .seconds = 8},
+      {.ranks = 1, .seconds = 2},
+      {.ranks = 1, .seconds = 1}};
+  const NodeCores cores = {.cores = 2, .ranks = 4, .ranks_per_node = 2};
+  const auto of_first_node = [](const Plan& plan) {
+    return *plan.micro_batches[0].groups[0].predicted.seconds +
+           *plan.micro_batches[0].groups[1].predicted.seconds;
+  };
+  Plan one_after_the_other = plan_of(4, {groups});
+  ASSERT_TRUE(spread_over_ranks(cores, one_after_the_other));
+  EXPECT_EQ(of_first_node(one_after_the_other), 10);
+  Plan all_meet = plan_of(4, {groups});
+  ASSERT_TRUE(spread_over_nodes(cores, all_meet));
+  EXPECT_EQ(of_first_node(all_meet), 10);
+  EXPECT_FALSE(spread_over_nodes(cores, all_meet));  // they are already
+  EXPECT_FALSE(spread_over_nodes(NodeCores::of_their_own(4), all_meet));
+  // a group of all ranks stays, and one of a node changes places with none
+  Plan others = plan_of(
+      4,
+      {{{.ranks = 4, .seconds = 9}},
+       {{.ranks = 2, .seconds = 1}, {.ranks = 1, .seconds = 5}, {.ranks = 1, .seconds = 2}}});
+  const Plan before = others;
+  EXPECT_FALSE(spread_over_nodes(cores, others));
+  EXPECT_EQ(others, before);
 }
 
 }  // namespace

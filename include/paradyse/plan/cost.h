@@ -109,7 +109,7 @@ struct MachineNumbers {
 double seconds(const Totals& totals, const MachineNumbers& machine);
 
 // Of what waits on the host: copied there and back, each byte read and written both times, until
-// all of these ranks are done.
+// all of these ranks are done, which share the machine's cores.
 double copying_seconds(
     std::span<const ScheduledPart> parts,
     std::span<const Seat> seats,

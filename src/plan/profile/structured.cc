@@ -11,6 +11,7 @@
 
 #include "paradyse/plan/index.h"
 #include "src/plan/base/median.h"
+#include "src/plan/cost/node_cores.h"
 #include "src/plan/profile/held_out.h"
 #include "src/plan/profile/nnls.h"
 
@@ -277,7 +278,12 @@ Rates prior_rates(const Profile& profile) {
        usual.collective_seconds,
        1 / usual.touched_bytes_per_second,
        usual.call_seconds}};
-  // A collective of p ranks on c cores is p / c collectives a core, as PartProbe::work counts.
+  // A collective of p ranks on c cores is p / c collectives a core, as PartProbe::work counts; the
+  // ranks of other groups wait.
+  const NodeCores cores = {
+      .cores = profile.header.cores,
+      .ranks = profile.header.ranks,
+      .ranks_per_node = profile.header.ranks_per_node};
   using Probes = std::vector<const CollectiveProbe*>;
   Probes inside;  // of a node
   Probes across;
@@ -297,7 +303,8 @@ Rates prior_rates(const Profile& profile) {
     MatrixXd A(static_cast<Index>(measured.size()), 2);
     for (Index i = 0; i < A.rows(); ++i) {
       const CollectiveProbe& probe = *measured[idx(i)];
-      const double a_core = std::max(1.0, double(probe.ranks) / profile.header.cores);
+      const double a_core =
+          std::max(1.0, double(probe.ranks) / cores.of_group(probe.ranks, /*across_nodes=*/false));
       A(i, 0) =
           a_core * static_cast<double>(probe.bytes) * (probe.ranks - 1) / probe.seconds.median;
       A(i, 1) = a_core / probe.seconds.median;

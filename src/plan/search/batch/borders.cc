@@ -301,6 +301,8 @@ std::optional<Plan> Borders::best_of_borders(
     std::size_t long_documents;
     WholeCosts* short_costs;  // null: there are none
   };
+  std::vector<int> ranks(idx(documents().task().ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
   std::vector<WholeCosts> whole;
   whole.reserve(documents().whole().size());
   for (const LayerChoice& layer : documents().whole()) {
@@ -332,7 +334,7 @@ std::optional<Plan> Borders::best_of_borders(
           for (const std::int64_t d : of_rank) {
             its += costs.busy(d, longest);
           }
-          busy.push_back({.ranks = 1, .seconds = its});
+          busy.push_back({.ranks = {&ranks[busy.size()], 1}, .seconds = its});
         }
         sum += documents().prediction().wall_seconds(busy);
       }

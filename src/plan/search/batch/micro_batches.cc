@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -56,23 +57,28 @@ bool all_fit(const Planning& planning, const Plan& plan, Caps caps) {
 namespace {
 
 // Beside one another, so many as divide the others evenly where that is possible: groups that fit
-// on a node stay on one.
+// on a node stay on one.  Of those whose nodes' cores are done first, those that are.
 std::optional<int> free_first(
-    const std::vector<double>& clocks, const std::vector<bool>& taken, int size) {
+    const std::vector<double>& clocks,
+    const BusyCores& busy,
+    const std::vector<bool>& taken,
+    int size) {
   const auto ranks = static_cast<int>(clocks.size());
   const int step = ranks % size == 0 ? size : 1;
   std::optional<int> best;
-  double least = 0;
+  std::pair<double, double> least;
   for (int first = 0; first + size <= ranks; first += step) {
+    double clock = 0;
     double begin = 0;
     bool free = true;
     for (int r = first; r < first + size; ++r) {
-      begin = std::max(begin, clocks[idx(r)]);
+      clock = std::max(clock, clocks[idx(r)]);
+      begin = std::max({begin, clock, busy.seconds({&r, 1})});
       free = free && !taken[idx(r)];
     }
-    if (free && (!best || begin < least)) {
+    if (free && (!best || std::pair(begin, clock) < least)) {
       best = first;
-      least = begin;
+      least = {begin, clock};
     }
   }
   return best;
@@ -80,8 +86,9 @@ std::optional<int> free_first(
 
 }  // namespace
 
-bool spread_over_ranks(Plan& plan) {
+bool spread_over_ranks(const NodeCores& cores, Plan& plan) {
   std::vector<double> clocks(idx(plan.ranks));
+  BusyCores busy(cores);
   for (PlanMicroBatch& micro : plan.micro_batches) {
     std::ranges::stable_sort(micro.groups, std::greater(), [](const PlanGroup& group) {
       return std::pair(group.ranks.size(), group.predicted.seconds.value_or(0));
@@ -89,7 +96,7 @@ bool spread_over_ranks(Plan& plan) {
     std::vector<bool> taken(idx(plan.ranks));
     for (PlanGroup& group : micro.groups) {
       const std::optional<int> first =
-          free_first(clocks, taken, static_cast<int>(group.ranks.size()));
+          free_first(clocks, busy, taken, static_cast<int>(group.ranks.size()));
       if (!first) {
         return false;
       }
@@ -102,10 +109,50 @@ bool spread_over_ranks(Plan& plan) {
         clocks[idx(rank)] = begin + group.predicted.seconds.value_or(0);
         taken[idx(rank)] = true;
       }
+      busy.add(group.ranks, group.predicted.seconds.value_or(0));
     }
     std::ranges::sort(micro.groups, {}, [](const PlanGroup& group) { return group.ranks.front(); });
   }
   return true;
+}
+
+bool spread_over_nodes(const NodeCores& cores, Plan& plan) {
+  if (cores.nodes() == 1 || cores.on_a_node() >= cores.ranks_per_node) {
+    return false;
+  }
+  const auto node_of = [&](const PlanGroup& group) {
+    const int node = group.ranks.front() / cores.ranks_per_node;
+    return group.ranks.back() / cores.ranks_per_node == node ? std::optional(node) : std::nullopt;
+  };
+  const auto busy = [](const PlanGroup& group) {
+    return static_cast<double>(group.ranks.size()) * group.predicted.seconds.value_or(0);
+  };
+  bool changed = false;
+  for (PlanMicroBatch& micro : plan.micro_batches) {
+    std::map<std::size_t, std::vector<std::vector<int>>> places;  // [size] on one node each
+    std::vector<PlanGroup*> movable;
+    for (PlanGroup& group : micro.groups) {
+      if (node_of(group)) {
+        places[group.ranks.size()].push_back(group.ranks);
+        movable.push_back(&group);
+      }
+    }
+    std::ranges::stable_sort(
+        movable, std::greater(), [&](const PlanGroup* one) { return busy(*one); });
+    std::vector<double> of_nodes(idx(cores.nodes()));  // ranks that cross keep all nodes as busy
+    for (PlanGroup* group : movable) {
+      std::vector<std::vector<int>>& free = places[group->ranks.size()];
+      const auto place = std::ranges::min_element(free, {}, [&](const std::vector<int>& ranks) {
+        return std::pair(of_nodes[idx(ranks.front() / cores.ranks_per_node)], ranks.front());
+      });
+      changed = changed || group->ranks != *place;
+      group->ranks = std::move(*place);
+      free.erase(place);
+      of_nodes[idx(*node_of(*group))] += busy(*group);
+    }
+    std::ranges::sort(micro.groups, {}, [](const PlanGroup& group) { return group.ranks.front(); });
+  }
+  return changed;
 }
 
 double until_last_rank(const Plan& plan) {
@@ -156,23 +203,25 @@ bool fits_cut_by(const std::vector<double>& speeds, Planning& planning, Plan& pl
     planning.prediction().predict(plan);
     return all_fit(planning, plan, caps);
   };
-  if (planning.weights_whole()) {
-    const bool found = std::ranges::any_of(std::array{true, false}, [&](bool overlap) {
-      plan.messages = planning.messages();
-      plan.messages.overlap = overlap;
-      return fits();
-    });
-    Plan spread = plan;
-    if (found && spread_over_ranks(spread)) {
-      cut_by_speed(speeds, spread);
-      planning.prediction().predict(spread);
-      if (spread.predicted.seconds < plan.predicted.seconds && all_fit(planning, spread, caps)) {
-        plan = std::move(spread);
-      }
+  const bool whole = planning.weights_whole();
+  const bool found = whole ? std::ranges::any_of(
+                                 std::array{true, false},
+                                 [&](bool overlap) {
+                                   plan.messages = planning.messages();
+                                   plan.messages.overlap = overlap;
+                                   return fits();
+                                 })
+                           : let_messages_travel(plan, memory, fits);
+  Plan spread = plan;
+  if (found && (whole ? spread_over_ranks(node_cores(task), spread)
+                      : spread_over_nodes(node_cores(task), spread))) {
+    cut_by_speed(speeds, spread);
+    planning.prediction().predict(spread);
+    if (spread.predicted.seconds < plan.predicted.seconds && all_fit(planning, spread, caps)) {
+      plan = std::move(spread);
     }
-    return found;
   }
-  return let_messages_travel(plan, memory, fits);
+  return found;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/plan/cost/node_cores.h"
 #include "src/plan/plan/programs.h"
 #include "src/plan/search/batch/planning.h"
 
@@ -26,10 +27,16 @@ bool all_fit(const Planning& planning, const Plan& plan, Caps caps);
 bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps);
 
 // Where weights are whole a rank waits for those of its groups alone: the groups of a micro-batch,
-// of many ranks and of many seconds first, go to the ranks that are done first with those before.
-// A size that divides the number of ranks begins at a multiple of itself, so a group that fits on a
-// node stays on one.  False: they do not find room side by side.
-bool spread_over_ranks(Plan& plan);
+// of many ranks and of many seconds first, go to the ranks that are done first with those before;
+// where ranks share cores, to the node whose cores are.  A size that divides the number of ranks
+// begins at a multiple of itself, so a group that fits on a node stays on one.  False: they do not
+// find room side by side.
+bool spread_over_ranks(const NodeCores& cores, Plan& plan);
+
+// Where ranks of a node share cores, the groups of a micro-batch that lie on one node each change
+// places with others of their size: those that keep cores busy longest go first, to the node that
+// is least busy.  False: there is nothing to change.
+bool spread_over_nodes(const NodeCores& cores, Plan& plan);
 
 // Predicted seconds until the last rank is done, where a rank waits for those of its groups alone.
 double until_last_rank(const Plan& plan);

@@ -72,20 +72,39 @@ PlanPrediction::PlanPrediction(
             return fold(group, seats, slowness);
           }) {}
 
-// Of cores: a group of more ranks than cores has waited for those already.
-double PlanPrediction::busy_seconds(const GroupSeconds& group) const {
-  return group.seconds * static_cast<double>(std::min(group.ranks, task_.machine.cores));
-}
-
 double PlanPrediction::wall_seconds(const std::vector<GroupSeconds>& groups) const {
   double slowest = 0;
-  double busy = 0;
+  BusyCores busy(node_cores(task_));
   for (const GroupSeconds& group : groups) {
     slowest = std::max(slowest, group.seconds);
-    busy += busy_seconds(group);
+    busy.add(group.ranks, group.seconds);
   }
   // one group has nobody beside it
-  return groups.size() == 1 ? slowest : std::max(slowest, busy / task_.machine.cores);
+  return groups.size() == 1 ? slowest : std::max(slowest, busy.seconds());
+}
+
+std::vector<double> PlanPrediction::seconds_beside(const std::vector<GroupSeconds>& groups) const {
+  const NodeCores cores = node_cores(task_);
+  BusyCores busy(cores);
+  std::vector<double> slowest(idx(cores.nodes()));
+  for (const GroupSeconds& group : groups) {
+    busy.add(group.ranks, group.seconds);
+    for (const int rank : group.ranks) {
+      double& its = slowest[idx(rank / cores.ranks_per_node)];
+      its = std::max(its, group.seconds);
+    }
+  }
+  std::vector<double> beside;
+  beside.reserve(groups.size());
+  for (const GroupSeconds& group : groups) {
+    double times = 1;
+    for (const int rank : group.ranks) {
+      const double its = slowest[idx(rank / cores.ranks_per_node)];
+      times = its > 0 ? std::max(times, busy.seconds({&rank, 1}) / its) : times;
+    }
+    beside.push_back(group.seconds * times);
+  }
+  return beside;
 }
 
 PlanPrediction::Parts& PlanPrediction::parts_of(
@@ -143,7 +162,7 @@ FoldedGroup PlanPrediction::fold(
     }
     for (const ScheduledPart& part : parts) {
       folded.parts[place_among(folded.costed, costed_part(part))] +=
-          copying_seconds({&part, 1}, seats, task_.precision, task_.machine);
+          copying_seconds({&part, 1}, seats, task_.precision, machine_of(task_, seats));
     }
   }
   return folded;
@@ -220,8 +239,7 @@ void PlanPrediction::predict(Plan& plan, bool hoped) {
       const Slowness slowness = slowness_of(group);
       group.predicted.bytes = fullest_rank(of_group, seats, slowness);
       group.predicted.seconds = group_seconds(of_group, seats, slowness, correction_, hoped);
-      groups.push_back(
-          {.ranks = static_cast<int>(group.ranks.size()), .seconds = *group.predicted.seconds});
+      groups.push_back({.ranks = group.ranks, .seconds = *group.predicted.seconds});
     }
     const double seconds = wall_seconds(groups);
     micro.predicted.seconds = seconds;
@@ -238,15 +256,13 @@ double PlanPrediction::seconds_of_step(bool whole) const {
 }
 
 double PlanPrediction::seconds_without_meeting(const Plan& plan) const {
-  double busy = 0;
+  BusyCores busy(node_cores(task_));
   for (const PlanMicroBatch& micro : plan.micro_batches) {
     for (const PlanGroup& group : micro.groups) {
-      busy += busy_seconds(
-          {.ranks = static_cast<int>(group.ranks.size()),
-           .seconds = group.predicted.seconds.value_or(0)});
+      busy.add(group.ranks, group.predicted.seconds.value_or(0));
     }
   }
-  return std::max(until_last_rank(plan), busy / task_.machine.cores);
+  return std::max(until_last_rank(plan), busy.seconds());
 }
 
 double PlanPrediction::whole_weights_seconds() const {
@@ -295,19 +311,17 @@ std::vector<std::vector<double>> PlanPrediction::uncorrected_parts(
   std::vector<GroupSeconds> groups;
   parts.reserve(micro.groups.size());
   groups.reserve(micro.groups.size());
-  double slowest = 0;
   for (const PlanGroup& group : micro.groups) {
     const std::vector<double>& its = parts.emplace_back(parts_alone(plan, group));
     groups.push_back(
-        {.ranks = static_cast<int>(group.ranks.size()),
-         .seconds = std::accumulate(its.begin(), its.end(), 0.0)});
-    slowest = std::max(slowest, groups.back().seconds);
+        {.ranks = group.ranks, .seconds = std::accumulate(its.begin(), its.end(), 0.0)});
   }
-  const double wall = wall_seconds(groups);
+  const std::vector<double> beside = whole_weights(plan)
+                                         ? seconds_beside(groups)
+                                         : std::vector<double>(groups.size(), wall_seconds(groups));
   for (std::size_t g = 0; g < parts.size(); ++g) {
-    const double own = whole_weights(plan) ? slowest : groups[g].seconds;
     for (double& part : parts[g]) {
-      part *= own > 0 ? wall / own : 1;
+      part *= groups[g].seconds > 0 ? beside[g] / groups[g].seconds : 1;
     }
   }
   return parts;
@@ -318,14 +332,17 @@ std::vector<double> PlanPrediction::parts_alone(const Plan& plan, const PlanGrou
   const Slowness slowness = slowness_of(group);
   return seconds_from(task.weight_domain).by_work()
              ? folded_.of(task, seats_of(plan, group, task_.on_a_node()), slowness).parts
-             : measured_parts(task, slowness);
+             : measured_parts(task, seats_of(plan, group, task_.on_a_node()), slowness);
 }
 
 // Weights are gathered once, as for one token, with documents or without; the rest is each's.
 std::vector<double> PlanPrediction::measured_parts(
-    const GroupTask& group, const Slowness& slowness) {
+    const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness) {
   LayerCosts& costs = costs_.of(group.ranks, group.weight_domain);
   const std::vector<CostedPart> costed = costed_parts(group.layers);
+  // beside nobody its ranks share no cores, or those of their nodes among themselves
+  const double shared =
+      std::max(1.0, static_cast<double>(group.ranks) / machine_of(task_, seats).cores);
   const double times = times_as_long(slowness, !group.shares.empty());
   std::vector<double> sums(costed.size());
   // `parts_of`: [of these parts] what they cost at a length
@@ -333,7 +350,7 @@ std::vector<double> PlanPrediction::measured_parts(
     const auto seconds = [&](std::int64_t n) {
       std::vector<double> all;
       for (const PartCost& cost : parts_of(n)) {
-        all.push_back(group.ranks < task_.ranks ? cost.busy : cost.wall);
+        all.push_back(std::min(shared * cost.busy, cost.wall));
       }
       return all;
     };
@@ -385,7 +402,7 @@ double PlanPrediction::group_seconds(
     const FoldedGroup& folded = folded_.of(group, seats, slowness);
     return corrected(folded.costed, folded.parts);
   }
-  return corrected(costed_parts(group.layers), measured_parts(group, slowness));
+  return corrected(costed_parts(group.layers), measured_parts(group, seats, slowness));
 }
 
 std::vector<double> PlanPrediction::work_of_ranks(const Plan& plan) {

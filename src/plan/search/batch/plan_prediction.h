@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,9 +20,9 @@
 
 namespace paradyse {
 
-// Seconds of a group that has its cores to itself.
+// Seconds of a group that has the cores of its nodes to itself.
 struct GroupSeconds {
-  int ranks = 1;
+  std::span<const int> ranks;
   double seconds = 0;
 };
 
@@ -67,10 +68,13 @@ class PlanPrediction {
       const LayerRuns& program, const std::vector<std::vector<std::int64_t>>& groups, int ranks);
 
   // Of a micro-batch: its slowest group; where ranks share cores, no less than all of them keep
-  // the cores busy together.
+  // the cores of a node busy together.
   [[nodiscard]] double wall_seconds(const std::vector<GroupSeconds>& groups) const;
 
  private:
+  // [group] The same where no group waits for another: until then all groups that share cores have
+  // as much longer as these are busy.
+  [[nodiscard]] std::vector<double> seconds_beside(const std::vector<GroupSeconds>& groups) const;
   void predict(Plan& plan, bool hoped);
   // Of the micro-batches, whose groups are predicted, of a plan that leaves weights whole: nobody
   // waits but for the ranks of his groups, or for cores.
@@ -78,7 +82,6 @@ class PlanPrediction {
   // In which weights are gathered, and their gradients summed, once.
   [[nodiscard]] double whole_weights_seconds() const;
   [[nodiscard]] double seconds_by_work(const std::vector<SentOnce>& sent) const;
-  [[nodiscard]] double busy_seconds(const GroupSeconds& group) const;
   // Of the ranks of a group of a plan.
   [[nodiscard]] Slowness slowness_of(const PlanGroup& group) const;
   double group_seconds(
@@ -87,10 +90,11 @@ class PlanPrediction {
       const Slowness& slowness,
       const Correction& correction,
       bool hoped);
-  // [costed_parts()] Of a group with its cores to itself.
+  // [costed_parts()] Of a group with the cores of its nodes to itself.
   std::vector<double> parts_alone(const Plan& plan, const PlanGroup& group);
   // The same where seconds do not go by the work.
-  std::vector<double> measured_parts(const GroupTask& group, const Slowness& slowness);
+  std::vector<double> measured_parts(
+      const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness);
   FoldedGroup fold(
       const GroupTask& group, const std::vector<Seat>& seats, const Slowness& slowness);
   // Of groups that differ in layers alone.

@@ -129,7 +129,7 @@ void without_meeting(PlannedBatch& planned, const GroupSpace& space) {
   }
   Plan& plan = *planned.plan;
   Plan moved = plan;
-  if (spread_over_ranks(moved)) {
+  if (spread_over_ranks(NodeCores::of_their_own(moved.ranks), moved)) {
     plan = std::move(moved);
   }
   planned.seconds = until_last_rank(plan) + space.batch_seconds;

@@ -31,7 +31,8 @@ PartCost seconds_alone(
     Recompute level) {
   const PartSeconds found = seconds_together(task, seconds, parts, seats, {}, level);
   PartCost cost{
-      .wall = found.total() + copying_seconds(parts, seats, task.precision, task.machine),
+      .wall =
+          found.total() + copying_seconds(parts, seats, task.precision, machine_of(task, seats)),
       .forward = found.phases[idx(PartPhase::forward)]};
   const double sharing =
       std::max(1.0, static_cast<double>(task.ranks) / static_cast<double>(task.machine.cores));
@@ -90,6 +91,17 @@ std::vector<Seat> seats_side_by_side(int group, const PlanningTask& task) {
   return seats;
 }
 
+NodeCores node_cores(const PlanningTask& task) {
+  return {.cores = task.machine.cores, .ranks = task.ranks, .ranks_per_node = task.on_a_node()};
+}
+
+MachineNumbers machine_of(const PlanningTask& task, const std::vector<Seat>& seats) {
+  MachineNumbers machine = task.machine;
+  machine.cores = node_cores(task).of_group(
+      static_cast<int>(seats.size()), std::ranges::any_of(seats, &Seat::across_nodes));
+  return machine;
+}
+
 namespace {
 
 // The first of the seats of whom a part asks the same: of weights that are whole it asks no place
@@ -136,7 +148,7 @@ PartSeconds seconds_together(
   for (std::size_t i = 0; i < slowness.size(); ++i) {
     slow_down(works[i], slowness[i]);
   }
-  question.work = together(works, task.machine.cores);
+  question.work = together(works, machine_of(task, seats).cores);
   return seconds.seconds(question);
 }
 

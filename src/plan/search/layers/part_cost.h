@@ -14,6 +14,7 @@
 #include "paradyse/plan/detail/schedule.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/plan/time_model.h"
+#include "src/plan/cost/node_cores.h"
 
 namespace paradyse {
 
@@ -43,6 +44,11 @@ std::shared_ptr<const TimeModel> seconds_of(const PlanningTask& task, int domain
 
 // Of groups of so many ranks that fill the task's side by side; small ones lie inside a node.
 std::vector<Seat> seats_side_by_side(int group, const PlanningTask& task);
+
+// The cores that the task's ranks share.
+NodeCores node_cores(const PlanningTask& task);
+// The machine of a group with these seats: its cores are those of the nodes that the group lies on.
+MachineNumbers machine_of(const PlanningTask& task, const std::vector<Seat>& seats);
 
 // [seat] How many times as long as the others a rank computes; empty: all are alike.
 using Slowness = std::vector<double>;
