@@ -191,12 +191,13 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
     return layout_ways(task);
   };
   // Of smaller groups the layout that sends least, each group with a sample.
-  const auto grouped = [&](int size) {
+  const auto grouped = [&](int size, Recompute level) {
     const DimSizes& dims = request.sizes.back();
     LayoutTask task{
         .model = &cut,
         .documents = packed({cut.rows(dims)}, size, cut.causal),
         .domain = request.ranks,
+        .recompute = {.parts = level},
         .seconds = {}};
     task.documents.dims = dims;
     Plan plan = plan_of(task, plan_layouts(task, cut.layers));
@@ -206,12 +207,15 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
     put_side_by_side(plan.micro_batches.front(), size, request.ranks);
     return plan;
   };
-  std::map<int, Plan> groups;  // [ranks]
-  for (const int size : sizes_between(request.ranks)) {
-    groups[size] = grouped(size);
-  }
+  std::vector<int> sizes = sizes_between(request.ranks);
   if (request.ranks > 1) {
-    groups[1] = grouped(1);
+    sizes.insert(sizes.begin(), 1);
+  }
+  std::map<std::pair<int, Recompute>, Plan> groups;  // [ranks, level]
+  for (const int size : sizes) {
+    for (const Recompute level : {Recompute::none, Recompute::full}) {
+      groups[{size, level}] = grouped(size, level);
+    }
   }
   const std::vector<LayoutWay> plain = ways_at(Recompute::none);
   const std::vector<LayoutWay> again = ways_at(Recompute::full);
@@ -243,6 +247,19 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
     }
     step.round = round;
   };
+  // Groups that lack room for a sample have some where it is made again.
+  const auto level_that_fits = [&](int size, const DimSizes& dims) {
+    Plan plan = groups.at({size, Recompute::none});
+    plan.lengths.assign(plan.micro_batches.front().groups.size(), cut.rows(dims));
+    plan.dims = dims;
+    const std::vector<PredictedBytes> of_ranks =
+        bytes_of_ranks(plan, cut, precision_of(request.dtype), /*training=*/true);
+    const bool fits = request.memory_per_rank == 0 ||
+                      std::ranges::all_of(of_ranks, [&](const PredictedBytes& bytes) {
+                        return bytes.total() <= request.memory_per_rank;
+                      });
+    return fits ? Recompute::none : Recompute::full;
+  };
   // What is planned first, at all sizes, with weights whole, which tells computing from gathers,
   // and with gathers; then what others would run.
   constexpr const char* kPlanned = "planned";
@@ -261,8 +278,9 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
   const auto add_all = [&](bool ours, bool whole, int round) {
     for (const DimSizes& dims : request.sizes) {
       add_ways(plain, Recompute::none, dims, ours, whole, round);
-      for (const auto& [size, plan] : ours ? groups : std::map<int, Plan>()) {
-        add(kPlanned, Recompute::none, plan, size, dims, whole, round);
+      for (const int size : ours ? sizes : std::vector<int>()) {
+        const Recompute level = level_that_fits(size, dims);
+        add(kPlanned, level, groups.at({size, level}), size, dims, whole, round);
       }
       add_ways(again, Recompute::full, dims, ours, whole, round);
     }
@@ -280,10 +298,11 @@ std::vector<ProfileStep> grid_steps(const ProfileRequest& request, const Model& 
 }  // namespace
 
 int micro_batches_of_whole(std::int64_t length) {
-  constexpr std::int64_t kLeast = 4;
+  constexpr std::int64_t kLong = 4096;  // of so many one after a cold one says enough
+  const std::int64_t least = length < kLong ? 4 : 2;
   constexpr std::int64_t kMore = 28;
   constexpr std::int64_t kTokens = 2048;
-  return static_cast<int>(kLeast + std::min(kMore, kTokens / std::max<std::int64_t>(1, length)));
+  return static_cast<int>(least + std::min(kMore, kTokens / std::max<std::int64_t>(1, length)));
 }
 
 ProfileHeader profile_header(
