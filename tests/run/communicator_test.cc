@@ -496,6 +496,25 @@ TEST(Faults, DeadlineNamesTheOperationAndTheLateRanks) {
   }
 }
 
+// Where ranks were said to take long, they are waited for; later no longer than the deadline.
+TEST(Faults, RanksMayBeAllowedMoreThanTheDeadline) {
+  for (int repeat = 0; repeat < fault_repeats(); ++repeat) {
+    const auto messages = failing<CommunicatorError>(2, kShort, [](Communicators& communicators) {
+      const auto late = [&](const char* what) {
+        if (communicators.rank() == 1) {
+          std::this_thread::sleep_for(milliseconds(1200));
+        }
+        communicators.world().barrier({.op = what, .part = ""});
+      };
+      communicators.allow(milliseconds(20000));
+      late("allowed");
+      communicators.allow(milliseconds(0));
+      late("forbidden");
+    });
+    EXPECT_THAT(messages[0], testing::HasSubstr("rank 0 waited 500 ms in barrier of forbidden"));
+  }
+}
+
 // A rank that issued its part but does not come back to read keeps the others from going on.
 TEST(Faults, ARankThatDoesNotReadIsNamed) {
   for (int repeat = 0; repeat < fault_repeats(); ++repeat) {

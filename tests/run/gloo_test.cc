@@ -445,6 +445,34 @@ TEST(GlooFaults, ASlowRankIsNamedThroughAChain) {
       });
 }
 
+// Where ranks were said to take long, they are waited for; later no longer than the deadline.
+TEST(GlooFaults, RanksMayBeAllowedMoreThanTheDeadline) {
+  repeatedly(
+      [](int) {
+        const auto body = [](Backend& backend) {
+          backend.run(2, [](Communicators& communicators) {
+            const auto late = [&](const char* what) {
+              if (communicators.rank() == 1) {
+                std::this_thread::sleep_for(milliseconds(3500));
+              }
+              communicators.world().barrier({.op = what, .part = ""});
+            };
+            communicators.allow(milliseconds(60000));
+            late("allowed");
+            communicators.allow(milliseconds(0));
+            late("forbidden");
+          });
+        };
+        return Processes(2, body, patient(milliseconds(1500)));
+      },
+      [](int, const std::vector<Ended>& ended) {
+        for (const Ended& one : ended) {
+          EXPECT_EQ(one.code, 3);
+          EXPECT_THAT(one.message, HasSubstr("waited 1500 ms in barrier of forbidden"));
+        }
+      });
+}
+
 // Long before the deadline, with both names, on all ranks; also where only the sizes differ.
 TEST(GlooFaults, RanksThatDisagreeAreNamed) {
   for (const bool sizes : {false, true}) {

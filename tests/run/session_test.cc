@@ -248,11 +248,12 @@ TEST_F(Session, BroadcastsThePlanOfRankZero) {
     const Counters after = session.communicators().counters();
     ASSERT_TRUE(found);
     EXPECT_EQ(hash(*found), hash(one));
-    EXPECT_EQ(found->predicted, first ? one.predicted : Predicted{});
-    if (first) {  // its length, and what the hash is of
+    EXPECT_EQ(found->predicted, one.predicted);
+    if (first) {  // its length, a line of seconds, and what the hash is of
+      const std::string text = "3\n" + canonical_json(one);
       EXPECT_EQ(
           after.bytes_sent - before.bytes_sent,
-          (kRanks - 1) * (8 + static_cast<std::int64_t>(canonical_json(one).size())));
+          (kRanks - 1) * (8 + static_cast<std::int64_t>(text.size())));
     }
     EXPECT_EQ(session.play(*found, {.items = items()}, true).plan_sha256, hash(one));
   });

@@ -116,6 +116,9 @@ class Communicators {
   // Sent by this rank since the start, over all of its communicators.  Exact once all ranks are
   // through with an operation.
   [[nodiscard]] virtual Counters counters() const = 0;
+  // Until it is called again, this rank waits at least so long for another, and no less than its
+  // deadline: what the others do before they meet may take long.
+  virtual void allow(std::chrono::milliseconds least) = 0;
   // Frees every rank that waits, now or later: they throw Aborted with this message.
   virtual void abort(const std::string& message) = 0;
 

@@ -117,7 +117,7 @@ class RankSession {
   [[nodiscard]] Accountant& memory();
 
   // Rank 0's plan, on all ranks; nothing where it has none.  What the others bring is not looked
-  // at, and what they get is without predictions.  Every rank calls this.
+  // at, and of predictions they get the seconds of the plan.  Every rank calls this.
   std::optional<Plan> broadcast(std::optional<Plan> mine);
 
   // Every rank calls this with the same plan and batch.  Programs of the last few plans are kept,

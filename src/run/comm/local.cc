@@ -188,7 +188,7 @@ class LocalCommunicator final : public Communicator {
         "rank {} waited {} ms in {} for rank{} {}; that rank is stuck, slow or gone. "
         "Give --timeout more seconds to wait longer",
         meeting_->ranks[idx(rank_)],
-        meeting_->world.options.deadline.count(),
+        meeting_->world.deadline().count(),
         what,
         missing.size() == 1 ? "" : "s",
         fmt::join(missing, ", "));
@@ -386,6 +386,8 @@ class LocalCommunicators final : public Communicators {
     return {.bytes_sent = mine.bytes.load(), .messages = mine.messages.load()};
   }
 
+  void allow(std::chrono::milliseconds least) override { world_.allowed.store(least); }
+
   void abort(const std::string& message) override { stop(message, true); }
 
   bool recovers() const override { return true; }
@@ -405,9 +407,8 @@ class LocalCommunicators final : public Communicators {
       world_.changed.notify_all();
       return world_.recovered_from;
     }
-    const bool came = world_.changed.wait_for(lock, world_.options.deadline, [&] {
-      return world_.recoveries != before || world_.for_good;
-    });
+    const bool came = world_.changed.wait_for(
+        lock, world_.deadline(), [&] { return world_.recoveries != before || world_.for_good; });
     if (world_.recoveries != before) {
       return world_.recovered_from;
     }
@@ -425,7 +426,7 @@ class LocalCommunicators final : public Communicators {
         "rank {} waited {} ms for all ranks to abort the interrupted operation ({}): rank{} {} did "
         "not arrive",
         rank_,
-        world_.options.deadline.count(),
+        world_.deadline().count(),
         world_.reason,
         missing.size() == 1 ? "" : "s",
         fmt::join(missing, ", ")));

@@ -61,7 +61,12 @@ struct LocalWorld {
     std::atomic<std::int64_t> messages{0};
   };
 
+  [[nodiscard]] std::chrono::milliseconds deadline() const {
+    return std::max(options.deadline, allowed.load());
+  }
+
   LocalOptions options;
+  std::atomic<std::chrono::milliseconds> allowed{};
   std::vector<AtomicCounters> counters;
   std::atomic<bool> aborted{false};  // or interrupted
   std::mutex mutex;                  // of what follows
@@ -127,7 +132,7 @@ struct Meeting {
       }
       std::this_thread::yield();
     }
-    const auto deadline = std::chrono::steady_clock::now() + world.options.deadline;
+    const auto deadline = std::chrono::steady_clock::now() + world.deadline();
     std::unique_lock lock(mutex);
     sleepers.fetch_add(1);
     const bool came =

@@ -31,6 +31,7 @@ class ObservedCommunicators final : public Communicators {
     return observed(real_.group(ranks));
   }
   Counters counters() const override { return real_.counters(); }
+  void allow(std::chrono::milliseconds least) override { real_.allow(least); }
   void abort(const std::string& message) override { real_.abort(message); }
   bool recovers() const override { return real_.recovers(); }
   void interrupt(const std::string& message) override { real_.interrupt(message); }

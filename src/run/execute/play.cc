@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 
@@ -93,6 +94,14 @@ void agree(const std::string& mine, Communicator& world) {
         world.rank(),
         mine));
   }
+}
+
+// A rank that has little to do waits for those that have more, and predictions may be wrong.
+std::chrono::milliseconds longest_wait(const Plan& plan) {
+  constexpr double kTimes = 4;
+  constexpr double kMost = 86'400e3;  // whatever somebody wrote into a plan file
+  return std::chrono::milliseconds(static_cast<std::int64_t>(
+      std::clamp(kTimes * 1e3 * plan.predicted.seconds.value_or(0), 0.0, kMost)));
 }
 
 // Of a batch: tokens that are scored against a label that counts, or what samples are scored by.
@@ -256,6 +265,7 @@ BatchResult RankSession::play(
     const Plan& plan, const Batch& batch, bool backward, double loss_scale) {
   expect_fitting(plan, batch, parameters(), world().size());
   const MemoryScope scope(memory(), Category::communication, "agreement");
+  communicators().allow(longest_wait(plan));
   BatchResult result;
   const auto start = Clock::now();
   result.plan_sha256 = state_->hash_of(plan);

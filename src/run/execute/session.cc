@@ -1,5 +1,7 @@
 #include "paradyse/run/session.h"
 
+#include <charconv>
+
 #include <fmt/format.h>
 
 #include "src/plan/base/sha256.h"
@@ -103,13 +105,24 @@ std::optional<Plan> RankSession::broadcast(std::optional<Plan> mine) {
     return mine;
   }
   const bool first = rank() == 0;
-  const std::string text =
-      broadcast_text(first && mine ? canonical_json(*mine) : "", "plan", world());
+  // its predicted seconds, which are no part of its hash, on the first line
+  const std::string text = broadcast_text(
+      first && mine
+          ? fmt::format("{}\n{}", mine->predicted.seconds.value_or(0), canonical_json(*mine))
+          : "",
+      "plan",
+      world());
   if (text.empty()) {
     return std::nullopt;
   }
-  Plan plan = first ? *std::move(mine) : plan_from_json(text, "rank 0's plan");
-  state_->remember(plan, sha256_hex(text));
+  const std::size_t line = text.find('\n');
+  const std::string rest = text.substr(line + 1);
+  Plan plan = first ? *std::move(mine) : plan_from_json(rest, "rank 0's plan");
+  if (!first) {
+    double& seconds = plan.predicted.seconds.emplace();
+    std::from_chars(text.data(), text.data() + line, seconds);
+  }
+  state_->remember(plan, sha256_hex(rest));
   return plan;
 }
 

@@ -553,6 +553,7 @@ class GlooCommunicators final : public RankCommunicators {
   }
 
   Counters counters() const override { return world_.counters; }
+  void allow(std::chrono::milliseconds least) override { world_.watch.allow(least); }
   void abort(const std::string& message) override {
     world_.watch.fail(message, /*bad_input=*/false);
   }

@@ -1,6 +1,7 @@
 #include "src/run/comm/gloo/watch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <set>
 #include <stdexcept>
@@ -57,6 +58,7 @@ struct Watch::Shared {
   int rank = 0;
   int size = 1;
   milliseconds deadline{0};
+  std::atomic<milliseconds> allowed{};  // for a rank, where that is more
   milliseconds tick{0};
   std::string rendezvous;
 
@@ -262,6 +264,7 @@ struct Watch::Shared {
   [[nodiscard]] bool silent(int r) const {
     return Clock::now() - sights[idx(r)].changed > silence();
   }
+  [[nodiscard]] milliseconds longest() const { return std::max(deadline, allowed.load()); }
   [[nodiscard]] milliseconds silence() const { return std::max(6 * tick, milliseconds(1000)); }
 
   // With the mutex held: those of `ranks` without a sign of life; it has been looked for since
@@ -279,7 +282,7 @@ struct Watch::Shared {
   // With the mutex held: from the rank that is waited for to the one that all wait for.
   [[nodiscard]] std::string late(const Wait& w) const {
     std::string text = fmt::format(
-        "rank {} waited {} ms in {} for rank {}", rank, deadline.count(), w.what, w.rank);
+        "rank {} waited {} ms in {} for rank {}", rank, longest().count(), w.what, w.rank);
     int r = w.rank;
     std::set<int> passed = {rank};
     while (passed.insert(r).second) {
@@ -373,6 +376,8 @@ Watch::~Watch() {
   }
 }
 
+void Watch::allow(milliseconds least) { shared_->allowed.store(least); }
+
 void Watch::check() const {
   const std::lock_guard lock(shared_->mutex);
   if (shared_->failed) {
@@ -396,7 +401,7 @@ void Watch::await(Message& message, const Wait& wait) {
   };
   const auto begin = Clock::now();
   try {
-    const bool through = message.wait(shared_->deadline);
+    const bool through = message.wait(shared_->longest());
     over();
     if (through) {
       return;
@@ -406,7 +411,7 @@ void Watch::await(Message& message, const Wait& wait) {
     fail_unless_told(fmt::format("rank {} in {}: {}", shared_->rank, wait.what, error.what()));
   } catch (const std::exception& error) {
     over();
-    if (Clock::now() - begin < shared_->deadline) {
+    if (Clock::now() - begin < shared_->longest()) {
       lost(wait, error.what());
     }
   }
@@ -534,7 +539,7 @@ std::string Watch::meet(const std::string& place, int ranks, const std::string& 
     shared_->hurry = true;
     shared_->changed.notify_all();
     shared_->changed.wait_for(
-        lock, shared_->deadline, [&] { return shared_->failed || shared_->meeting->word; });
+        lock, shared_->longest(), [&] { return shared_->failed || shared_->meeting->word; });
     const Assembly over = *std::exchange(shared_->meeting, std::nullopt);
     if (shared_->failed) {
       shared_->throw_failure();
@@ -542,8 +547,8 @@ std::string Watch::meet(const std::string& place, int ranks, const std::string& 
     if (over.word) {
       return *over.word;
     }
-    why =
-        fmt::format("rank {} waited {} ms {}: ", shared_->rank, shared_->deadline.count(), purpose);
+    why = fmt::format(
+        "rank {} waited {} ms {}: ", shared_->rank, shared_->longest().count(), purpose);
     if (Clock::now() - std::max(begin, shared_->heard) > shared_->deadline / 2) {
       why += fmt::format("the rendezvous at {} does not answer", shared_->rendezvous);
     } else {

@@ -45,6 +45,8 @@ class Watch {
   // interrupted, and, as the first to know, CommunicatorError when ranks disagree, the deadline is
   // over or a peer is gone; one that the message throws (of NCCL) in its own words.
   void await(Message& message, const Wait& wait);
+  // As Communicators::allow().
+  void allow(std::chrono::milliseconds least);
   // Throws Aborted when some rank has failed, or the epoch is interrupted.
   void check() const;
   // The first failure of all ranks; this one's unless another was first.  `bad_input`: what others

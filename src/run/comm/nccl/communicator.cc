@@ -411,6 +411,7 @@ class NcclCommunicators final : public gloo::RankCommunicators {
     sum.messages += world_.counters.messages;
     return sum;
   }
+  void allow(std::chrono::milliseconds least) override { world_.gloo->allow(least); }
   void abort(const std::string& message) override {
     world_.gloo->abort(message);
     world_.wire.abort();
