@@ -36,9 +36,10 @@ constexpr DimOption kDims[] = {
       !model.of_samples()
           ? fmt::format(
                 "{} is for video and protein models; --model {} is a language model, whose "
-                "documents have --tokens",
+                "documents have {}",
                 option,
-                options.model)
+                options.model,
+                options.length_option)
       : option == std::string("--text-tokens") && model.has_dim("frames")
           ? fmt::format(
                 "--text-tokens: --model {} has no caption_channels, so it does not attend to text",
@@ -48,11 +49,13 @@ constexpr DimOption kDims[] = {
 
 // Throws for an option of dims or sizes that the model does not have.
 void expect_options_of(const Model& model, const GridOptions& options) {
+  // of documents, too, where their lengths are no option of their own
+  const bool sized = model.of_samples() || options.length_option == std::string_view("--tokens");
   for (const DimOption& one : kDims) {
     const bool known = std::ranges::any_of(kDims, [&](const DimOption& other) {
       return other.value == one.value && model.has_dim(other.dim);
     });
-    if (options.*one.value > 0 && !known) {
+    if (options.*one.value > 0 && (!known || !sized)) {
       refuse(one.option, options, model);
     }
   }
@@ -63,8 +66,11 @@ void expect_options_of(const Model& model, const GridOptions& options) {
   if (options.kv_ratio > 0 && !video) {
     refuse("--kv-ratio", options, model);
   }
-  if (options.batch > 1 && model.of_samples() && !model.has_dim("batch")) {
+  if (options.batch > 1 && (!sized || (model.of_samples() && !model.has_dim("batch")))) {
     refuse("--batch", options, model);
+  }
+  if (!options.mesh.empty() && !sized) {
+    refuse("--mesh", options, model);
   }
 }
 
@@ -109,6 +115,10 @@ void add_grid_options(Command& command, GridOptions& options) {
           "Preset (stdit, evoformer, extra-msa), TOML model file or model folder, also of a "
           "language model")
       ->required();
+  add_sample_options(command, options);
+}
+
+void add_sample_options(Command& command, GridOptions& options) {
   command
       .add_option(
           "--mesh",
@@ -138,6 +148,22 @@ void add_grid_options(Command& command, GridOptions& options) {
           options.kv_ratio,
           "Key/value heads divided by query heads (default: the model's)")
       ->check(numbers(0.001, 1));
+}
+
+bool says_samples(const GridOptions& options) {
+  return options.batch > 1 || !options.mesh.empty() ||
+         std::ranges::any_of(kDims, [&](const DimOption& one) { return options.*one.value > 0; });
+}
+
+std::string sizes_of(const Model& model) {
+  std::string text;
+  for (const DimOption& one : kDims) {
+    const std::string size = std::string(one.option) + " N";
+    if (model.has_dim(one.dim) && text.find(size) == std::string::npos) {
+      text += (text.empty() ? "" : " ") + size;
+    }
+  }
+  return text;
 }
 
 ModelFolder model_of(const GridOptions& options, bool random_weights) {

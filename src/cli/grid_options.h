@@ -15,6 +15,7 @@ namespace paradyse::cli {
 
 struct GridOptions {
   std::string model;
+  const char* length_option = "--tokens";  // the command's option for the lengths of documents
   std::vector<int> mesh;
   std::int64_t batch = 1;
   std::int64_t frames = 0;
@@ -28,6 +29,11 @@ struct GridOptions {
 };
 
 void add_grid_options(Command& command, GridOptions& options);
+// The same without --model.
+void add_sample_options(Command& command, GridOptions& options);
+// Whether an option says something of samples, and which sizes the model needs: "--frames N".
+bool says_samples(const GridOptions& options);
+std::string sizes_of(const Model& model);
 
 // The model with what the options say of it, without dropout, and its samples or documents.  Throw
 // std::invalid_argument naming the option: one that is missing, of another family, or not to be

@@ -15,6 +15,7 @@
 #include "paradyse/plan/index.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
+#include "src/cli/grid_options.h"
 #include "src/cli/inputs.h"
 #include "src/cli/progress.h"
 #include "src/cli/tell.h"
@@ -30,8 +31,7 @@
 namespace paradyse::cli {
 namespace {
 
-struct SimulateOptions {
-  std::string model;
+struct SimulateOptions : GridOptions {
   std::string cluster;
   int ranks = 0;
   std::string write_cluster;
@@ -39,6 +39,7 @@ struct SimulateOptions {
   std::string plan;
   std::vector<std::int64_t> lengths;
   int domain = 0;
+  std::string layout;
   std::string attention;
   std::string mlp;
   std::string recompute;
@@ -212,6 +213,48 @@ void set_memory(const std::string& text, Cluster& cluster) {
   cluster = with_memory(std::move(cluster), memory);
 }
 
+std::string flag_of(std::string option) {
+  std::ranges::replace(option, '_', '-');
+  return "--" + option;
+}
+
+// What says how documents run, or samples.
+void expect_options_of(const Model& model, const SimulateOptions& options) {
+  if (!model.of_samples()) {
+    if (!options.layout.empty()) {
+      throw std::invalid_argument(fmt::format(
+          "--layout is for video and protein models; --model {} is a language model, which has "
+          "--attention",
+          options.model));
+    }
+    return;
+  }
+  for (const auto& [flag, given] :
+       {std::pair{std::string("--length"), !options.lengths.empty()},
+        {"--attention", !options.attention.empty()},
+        {"--mlp", !options.mlp.empty()},
+        {options.options.empty() ? "" : flag_of(options.options.begin()->first),
+         !options.options.empty()}}) {
+    if (given) {
+      throw std::invalid_argument(fmt::format(
+          "{} is for language models; --model {} is a video or protein model, which has {}, "
+          "--layout and --recompute",
+          flag,
+          options.model,
+          sizes_of(model)));
+    }
+  }
+  if (options.even) {
+    throw std::invalid_argument(fmt::format(
+        "--even is for language models: samples of --model {} are always cut evenly; leave it out",
+        options.model));
+  }
+  if (options.plan.empty() && options.layout.empty() && !options.recompute.empty()) {
+    throw std::invalid_argument(
+        "--recompute needs --layout; without it all layouts and recompute levels are tried");
+  }
+}
+
 // The layer that the options name, or none.
 std::optional<LayerChoice> named_layer(const SimulateOptions& options) {
   if (options.attention.empty()) {
@@ -229,13 +272,29 @@ std::optional<LayerChoice> named_layer(const SimulateOptions& options) {
       }
     }
     if (!options.options.empty()) {
-      std::string name = options.options.begin()->first;
-      std::ranges::replace(name, '_', '-');
-      refuse("--" + name);
+      refuse(flag_of(options.options.begin()->first));
     }
     return std::nullopt;
   }
   return layer_named(options.attention, options.mlp, options.recompute, options.options);
+}
+
+int domain_of(const SimulateOptions& options, const Cluster& cluster) {
+  const int domain = options.domain == 0 ? largest_domain(cluster) : options.domain;
+  if (cluster.ranks() % domain != 0) {
+    throw std::invalid_argument(fmt::format(
+        "--domain {}: must divide the cluster's {} ranks", options.domain, cluster.ranks()));
+  }
+  return domain;
+}
+
+Documents samples_asked(
+    const SimulateOptions& options, const Model& model, const Cluster& cluster) {
+  if (!says_samples(options)) {
+    throw std::invalid_argument(fmt::format(
+        "simulate: give a plan file (--plan) or the sizes of a sample ({})", sizes_of(model)));
+  }
+  return documents_of(options, model, domain_of(options, cluster));
 }
 
 Workload workload_of(const SimulateOptions& options, const Model& model, const Cluster& cluster) {
@@ -245,14 +304,7 @@ Workload workload_of(const SimulateOptions& options, const Model& model, const C
         "several: 32768,4096)");
   }
   expect_counted("--length", model, options.lengths);
-  const Workload workload{
-      .lengths = options.lengths,
-      .domain = options.domain == 0 ? largest_domain(cluster) : options.domain};
-  if (cluster.ranks() % workload.domain != 0) {
-    throw std::invalid_argument(fmt::format(
-        "--domain {}: must divide the cluster's {} ranks", options.domain, cluster.ranks()));
-  }
-  return workload;
+  return {.lengths = options.lengths, .domain = domain_of(options, cluster)};
 }
 
 // What the plan's planner predicted, and why the simulation says something else.
@@ -280,6 +332,7 @@ int print_one(
     const Cluster& cluster,
     const std::string& what,
     const std::string& note,
+    const char* one,
     const Common& common) {
   if (!note.empty() && !common.json) {
     tell("paradyse: note: {}\n", note);
@@ -307,7 +360,7 @@ int print_one(
       printable(cluster.name),
       counted(cluster.ranks(), "rank"),
       plan.weight_domain,
-      counted(std::ssize(plan.lengths), "document"),
+      counted(std::ssize(plan.lengths), one),
       counted(simulation.tokens, "token"));
   print(simulation, cluster, common);
   print_predicted(plan, simulation, sums);
@@ -320,7 +373,8 @@ int print_one(
 int print_all(
     std::vector<SimulatedChoice> choices,
     const Cluster& cluster,
-    const Workload& workload,
+    int domain,
+    const char* one,
     const Common& common) {
   const SimulatedChoice* fastest = best(choices);
   if (common.json) {
@@ -333,7 +387,7 @@ int print_all(
     print_json(
         {{"cluster", cluster.name},
          {"ranks", cluster.ranks()},
-         {"weight_domain", workload.domain},
+         {"weight_domain", domain},
          {"best", fastest == nullptr ? Json(nullptr) : Json(fastest->name)},
          {"choices", std::move(rows)}});
     return kOk;
@@ -360,10 +414,11 @@ int print_all(
          s.fits() ? "yes" : bytes_text(rank.missing_bytes) + " too much"});
   }
   fmt::print(
-      "{} of {}; groups of {} share documents and weights\n",
+      "{} of {}; groups of {} share {}s and weights\n",
       counted(cluster.ranks(), "rank"),
       printable(cluster.name),
-      workload.domain);
+      domain,
+      one);
   std::fputs(
       common
           .table(
@@ -419,16 +474,23 @@ int simulate_on(
       .training = !options.forward_only,
       .proportional_tokens = !options.even};
   model = with_tiles(model, tiles_of(cluster, model, how.precision.activation));
-  const std::optional<LayerChoice> layer = named_layer(options);
-  if (!options.plan.empty() && (layer || !options.lengths.empty() || options.domain != 0)) {
-    throw std::invalid_argument(
-        "--plan already says what runs where: leave out --length, --domain and --attention");
+  const bool samples = model.of_samples();
+  const std::optional<LayerChoice> layer =
+      samples && options.plan.empty() ? std::nullopt : named_layer(options);
+  if (!options.plan.empty() && (layer || !options.lengths.empty() || options.domain != 0 ||
+                                !options.layout.empty() || says_samples(options))) {
+    throw std::invalid_argument(fmt::format(
+        "--plan already says what runs where: leave out {}, --domain and {}",
+        samples ? sizes_of(model) + ", --batch, --mesh" : "--length",
+        samples ? "--layout" : "--attention"));
   }
-  if (options.additive && options.plan.empty() && !layer) {
-    throw std::invalid_argument(
-        "--additive needs one plan: give --plan, or --length with --attention");
+  if (options.additive && options.plan.empty() && !layer && options.layout.empty()) {
+    throw std::invalid_argument(fmt::format(
+        "--additive needs one plan: give --plan, or {}",
+        samples ? "the sizes of a sample with --layout" : "--length with --attention"));
   }
 
+  const char* const one = samples ? "sample" : "document";
   std::optional<Plan> plan;
   std::string what = options.plan;
   std::string note;
@@ -447,11 +509,18 @@ int simulate_on(
     plan = repeated_plan(
         model, cluster, workload, std::vector<LayerChoice>(idx(model.layers), *layer));
     what = name(*layer);
+  } else if (!options.layout.empty()) {
+    const LayerRecompute recompute =
+        options.recompute.empty() ? LayerRecompute{} : layer_recompute(options.recompute);
+    plan = layout_plan(
+        model, cluster, samples_asked(options, model, cluster), options.layout, recompute, how);
+    what = options.layout +
+           (recompute == LayerRecompute{} ? "" : ", recompute " + to_string(recompute));
   } else {
-    const Workload workload = workload_of(options, model, cluster);
     std::vector<SimulatedChoice> choices = [&] {
       const Waiting waiting("simulating every choice", common.json);
-      return simulate_all(model, cluster, workload, how);
+      return samples ? simulate_layouts(model, cluster, samples_asked(options, model, cluster), how)
+                     : simulate_all(model, cluster, workload_of(options, model, cluster), how);
     }();
     const SimulatedChoice* fastest = best(choices);
     how.proportional_tokens = false;  // its plan says how it is cut
@@ -465,7 +534,7 @@ int simulate_on(
         replace_file(options.save_plan, to_json(fastest->plan));
       }
     }
-    return print_all(std::move(choices), cluster, workload, common);
+    return print_all(std::move(choices), cluster, domain_of(options, cluster), one, common);
   }
   if (!options.even) {
     plan = with_proportional_shares(*plan, model, cluster, how);
@@ -497,7 +566,7 @@ int simulate_on(
   }
   const bool beside = sums && plan->predicted.seconds && !options.forward_only;
   return print_one(
-      *plan, simulation, additive, beside ? &*sums : nullptr, cluster, what, note, common);
+      *plan, simulation, additive, beside ? &*sums : nullptr, cluster, what, note, one, common);
 }
 
 // The cluster that is no file: this machine.
@@ -526,7 +595,7 @@ int simulate_measured(const Model& model, const SimulateOptions& options, const 
         if (!options.write_cluster.empty()) {
           replace_file(options.write_cluster, text);
         }
-        if (!options.plan.empty() || !options.lengths.empty()) {
+        if (!options.plan.empty() || !options.lengths.empty() || says_samples(options)) {
           return simulate_on(cluster, model, options, common);
         }
         if (common.json) {
@@ -554,13 +623,10 @@ int run_simulate(const SimulateOptions& options, const Common& common) {
           std::string(flag) + " needs --cluster measured: a cluster file already has these values");
     }
   }
-  const Model model = without_dropout(open_any_planned(options.model, "--model").model);
-  if (model.of_samples() && options.plan.empty()) {
-    throw std::invalid_argument(
-        "simulate: --model " + options.model +
-        " is a video or protein model, which needs --plan FILE; paradyse plan batch --samples and "
-        "plan layout write plans with --out");
-  }
+  const ModelFolder folder = model_of(options);
+  say_notes(folder);
+  const Model& model = folder.model;
+  expect_options_of(model, options);
   return measured
              ? simulate_measured(model, options, common)
              : simulate_on(cluster_with(options.cluster, options.ranks, 0), model, options, common);
@@ -577,7 +643,10 @@ void add_simulate(CLI::App& app, Common& common) {
       run_simulate);
   command
       ->add_option(
-          "--model", options->model, "Hugging Face folder or TOML model file; weights are not read")
+          "--model",
+          options->model,
+          "Hugging Face folder, TOML model file or preset (stdit, evoformer, extra-msa); weights "
+          "are not read")
       ->required();
   command
       ->add_option(
@@ -612,6 +681,13 @@ void add_simulate(CLI::App& app, Common& common) {
       ->add_option(
           "--domain", options->domain, "Ranks in a sharding group (default: all, at most 64)")
       ->transform(whole_numbers(1));
+  options->length_option = "--length";
+  add_sample_options(*command, *options);
+  command->add_option(
+      "--layout",
+      options->layout,
+      "Layout of a video or protein model: planned, planned-by-seconds or a published one, as in "
+      "plan layout (default: try all, at every recompute level)");
   command->add_option(
       "--attention",
       options->attention,

@@ -4,7 +4,7 @@ import json
 import pathlib
 import unittest
 
-from support import ProgramTest, uniform_plan
+from support import TINY_EVOFORMER, ProgramTest, uniform_plan
 
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent.parent / "configs"
 DEMO = CONFIGS / "models" / "demo.toml"
@@ -24,6 +24,14 @@ memory_bytes_per_second = 1e11
 memory_bytes = {memory}
 launch_seconds = 1e-6
 host_bytes_per_second = 1e10
+"""
+STDIT = """
+model_type = "stdit"
+depth = 2
+hidden_size = 256
+num_heads = 8
+in_channels = 4
+patch_size = 2
 """
 INSIDE = "[inside_node]\nbytes_per_second = {bandwidth}\nlatency_seconds = 1e-6\n"
 
@@ -232,6 +240,96 @@ class SimulateTest(ProgramTest):
         for option, what in (("--trace", "a trace"), ("--save-plan", "a plan")):
             said = self.refused("--length", 9, "--attention", "USP", option, mine)
             self.assertIn(f"is not {what} of paradyse, so it is not replaced", said)
+
+    def test_layouts_of_samples(self):
+        """Every layout at every level; the planned one is that of plan layout, and the best is saved."""
+        planned, best, trace = (self.folder / name for name in ("planned.json", "best.json", "trace.json"))
+        for model, sizes, rivals in (
+                (self.write("stdit.toml", STDIT), ["--frames", 8, "--tokens", 32, "--batch", 3],
+                 {"dsp", "ulysses", "ulysses-both", "ring", "megatron-sp", "megatron-lm"}),
+                (self.write("evoformer.toml", TINY_EVOFORMER), ["--sequences", 12, "--residues", 24], {"dap"})):
+            cluster = self.cluster([(4, 1e12, 16e9)])
+            found = self.simulate(*sizes, "--save-plan", best, "--trace", trace, model=model, cluster=cluster)
+            choices = {choice["name"]: choice for choice in found["choices"]}
+            self.assertLessEqual(rivals | {"planned"}, set(choices))
+            self.assertIn("planned, recompute full", choices)
+            self.assertEqual(found["best"], min(choices, key=lambda name: choices[name]["seconds"]))
+            self.run_program("plan", "check", best, "--model", model, "--cluster", cluster)
+            self.assertAlmostEqual(self.simulate("--plan", best, model=model, cluster=cluster)["seconds"],
+                                   choices[found["best"]]["seconds"], places=12)
+            self.assertTrue(json.loads(trace.read_text())["traceEvents"])
+            trace.unlink()
+            self.run_program("plan", "layout", "--model", model, *sizes, "--ranks", 4, "--out", planned)
+            self.simulate(*sizes, "--layout", "planned", "--save-plan", best, model=model, cluster=cluster)
+            plans = [json.loads(path.read_text()) for path in (planned, best)]
+            self.assertEqual(*(plan["programs"] for plan in plans))
+            self.assertEqual(*(plan["lengths"] for plan in plans))
+            text = self.run_program("simulate", "--model", model, "--cluster", cluster, *sizes).stdout
+            self.assertIn("groups of 4 share samples and weights", text)
+
+    def test_one_layout_in_every_sharding_group(self):
+        model = self.write("stdit.toml", STDIT)
+        cluster = self.cluster([(8, 1e12, 16e9)])
+        out = self.folder / "plan.json"
+        sizes = ["--frames", 8, "--tokens", 32, "--batch", 2]
+        one = self.simulate(*sizes, "--layout", "dsp", "--recompute", "full", model=model, cluster=self.cluster(
+            [(4, 1e12, 16e9)], name="half.toml"))
+        found = self.simulate(*sizes, "--layout", "dsp", "--recompute", "full", "--domain", 4, "--additive",
+                              "--save-plan", out, model=model, cluster=cluster)
+        self.assertEqual(found["tokens"], 2 * one["tokens"])
+        self.assertAlmostEqual(found["seconds"] - found["gradient_seconds"] - found["optimizer_seconds"],
+                               one["seconds"] - one["gradient_seconds"] - one["optimizer_seconds"], places=12)
+        self.assertAlmostEqual(found["additive"]["ratio"], found["seconds"] / found["additive"]["seconds"], places=12)
+        plan = json.loads(out.read_text())
+        self.assertEqual([(group["ranks"], group["documents"]) for group in plan["micro_batches"][0]["groups"]],
+                         [([0, 1, 2, 3], [0, 1]), ([4, 5, 6, 7], [2, 3])])
+        self.run_program("plan", "check", out, "--model", model, "--cluster", cluster)
+        text = self.run_program("simulate", "--model", model, "--cluster", cluster, "--plan", out).stdout
+        self.assertIn("sharding group 4, 4 samples of 1024 tokens", text)
+
+    def test_memory_decides_of_layouts(self):
+        model = self.write("stdit.toml", STDIT)
+        sizes = ["--frames", 16, "--tokens", 256, "--batch", 2]
+        peaks = {choice["name"]: choice["fullest"]["peak_bytes"] for choice in self.simulate(*sizes, model=model)["choices"]}
+        self.assertNotIn("planned, within memory", peaks)
+        full = peaks["planned, recompute full"]
+        self.assertEqual(self.simulate(*sizes, "--memory", peaks["planned"], model=model)["best"], "planned")
+        tight = self.simulate(*sizes, "--memory", (full + min(peaks["planned"], peaks["dsp"])) // 2, model=model)
+        fits = {choice["name"]: choice["fits"] for choice in tight["choices"]}
+        self.assertEqual((fits["planned"], fits["planned, recompute full"]), (False, True))
+        self.assertTrue(fits["planned, within memory"])
+        self.assertEqual(tight["best"], "planned, within memory")
+        nothing = self.simulate(*sizes, "--memory", 1000, model=model)
+        self.assertIsNone(nothing["best"])
+
+    def test_what_samples_do_not_have(self):
+        model = self.write("stdit.toml", STDIT)
+        sizes = ["--frames", 4, "--tokens", 16]
+        for arguments, said in (
+                ([], "give a plan file (--plan) or the sizes of a sample (--tokens N --frames N)"),
+                (["--frames", 4], "needs --tokens"),
+                (["--batch", 2], "needs --tokens"),
+                (["--length", 9], "--length is for language models"),
+                ([*sizes, "--attention", "USP"], "--attention is for language models"),
+                ([*sizes, "--mlp", "hold"], "--mlp is for language models"),
+                ([*sizes, "--head-groups", 2], "--head-groups is for language models"),
+                ([*sizes, "--even"], "--even is for language models"),
+                ([*sizes, "--recompute", "full"], "--recompute needs --layout"),
+                ([*sizes, "--additive"], "--additive needs one plan: give --plan, or the sizes of a sample with --layout"),
+                ([*sizes, "--layout", "dps"], "--layout 'dps' is not known (did you mean 'dsp'?)"),
+                ([*sizes, "--mesh", "2,2"], "--mesh 2,2: two numbers whose product is 2, the ranks of a group"),
+                ([*sizes, "--domain", 3], "--domain 3: must divide"),
+                ([*sizes, "--residues", 3], "--residues does not apply"),
+                ([*sizes, "--ranks", 1], "--ranks needs --cluster measured")):
+            self.assertIn(said, self.refused(*arguments, model=model))
+        plan = self.folder / "plan.json"
+        self.simulate(*sizes, "--save-plan", plan, model=model)
+        for more in sizes[:2], ["--batch", 2], ["--layout", "dsp"], ["--domain", 1]:
+            self.assertIn("--plan already says", self.refused("--plan", plan, *more, model=model))
+        for option, value in ("--tokens", 9), ("--batch", 2), ("--mesh", "1,2"), ("--frames", 3), ("--layout", "dsp"):
+            said = self.refused("--length", 9, option, value)
+            self.assertIn(f"{option} is for video and protein models", said)
+        self.assertIn("whose documents have --length", self.refused("--tokens", 9))
 
     def test_fewer_tokens_than_ranks(self):
         many = self.cluster([(8, 1e12, 16e9)])

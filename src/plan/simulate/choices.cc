@@ -1,12 +1,18 @@
 #include "src/plan/simulate/choices.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
-#include <stdexcept>
+#include <utility>
 
 #include "paradyse/plan/index.h"
+#include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
+#include "src/plan/base/text_match.h"
 #include "src/plan/search/layers/layer_planner.h"
+#include "src/plan/search/layouts/sample_plans.h"
+#include "src/plan/simulate/additive.h"
+#include "src/plan/simulate/cluster_groups.h"
 #include "src/plan/simulate/simulations.h"
 
 namespace paradyse {
@@ -20,28 +26,18 @@ int largest_domain(const Cluster& cluster) {
   return domain;
 }
 
-Plan repeated_plan(
-    const Model& model,
-    const Cluster& cluster,
-    const Workload& workload,
-    const std::vector<LayerChoice>& layers) {
-  const int ranks = cluster.ranks();
-  if (workload.domain < 1 || ranks % workload.domain != 0) {
-    throw std::invalid_argument(
-        "a sharding group (weight_domain) of " + std::to_string(workload.domain) +
-        " ranks does not divide the cluster's " + std::to_string(ranks) +
-        ": sharding groups are equal runs of neighbouring ranks");
-  }
-  Plan plan = uniform_plan(model, workload.lengths, workload.domain, layers);
+Plan repeated(Plan plan, const Cluster& cluster) {
+  expect_weight_domain(cluster, plan.weight_domain);
   plan.cluster_name = cluster.name;
-  plan.ranks = ranks;
+  plan.ranks = cluster.ranks();
   const std::vector<PlanGroup> one = plan.micro_batches[0].groups;
-  const auto documents = static_cast<std::int64_t>(workload.lengths.size());
-  for (int d = 1; d < ranks / workload.domain; ++d) {
-    plan.lengths.insert(plan.lengths.end(), workload.lengths.begin(), workload.lengths.end());
+  const std::vector<std::int64_t> lengths = plan.lengths;
+  const std::int64_t documents = std::ssize(lengths);
+  for (int d = 1; d < plan.ranks / plan.weight_domain; ++d) {
+    plan.lengths.insert(plan.lengths.end(), lengths.begin(), lengths.end());
     for (PlanGroup group : one) {
       for (int& rank : group.ranks) {
-        rank += d * workload.domain;
+        rank += d * plan.weight_domain;
       }
       for (std::int64_t& document : group.documents) {
         document += d * documents;
@@ -50,6 +46,14 @@ Plan repeated_plan(
     }
   }
   return plan;
+}
+
+Plan repeated_plan(
+    const Model& model,
+    const Cluster& cluster,
+    const Workload& workload,
+    const std::vector<LayerChoice>& layers) {
+  return repeated(uniform_plan(model, workload.lengths, workload.domain, layers), cluster);
 }
 
 namespace {
@@ -251,6 +255,102 @@ std::vector<SimulatedChoice> simulate_all(
   if (std::optional<SimulatedChoice> mix =
           best_mix(model, cluster, workload, options, exchange_costs)) {
     found.push_back(std::move(*mix));
+  }
+  return found;
+}
+
+namespace {
+
+LayoutTask layout_task(const Model& model, const Documents& samples, LayerRecompute recompute) {
+  return {.model = &model, .documents = samples, .recompute = recompute, .seconds = {}};
+}
+
+// Of one weight domain.  The planned one is the first.
+std::vector<LayoutWay> ways_of(
+    LayoutTask task, const Cluster& cluster, const SimulationOptions& options) {
+  std::vector<LayoutWay> ways = layout_ways(task);
+  task.objective = LayoutTask::Objective::seconds;
+  task.seconds = part_seconds(cluster, task.documents.ranks(), options);
+  ways.push_back(
+      {.name = "planned-by-seconds",
+       .plan = plan_of(task, plan_layouts(task, task.model->layers))});
+  for (LayoutWay& way : ways) {
+    way.plan.model_name = task.model->name;
+    way.plan.model_sha256 = task.model->sha256;
+    way.plan.planner_name = way.name == "planned" ? way.plan.planner_name : way.name;
+  }
+  return ways;
+}
+
+// The planned layout where memory is short; none: nothing fits.
+std::optional<Plan> within_memory(
+    const Model& model,
+    const Cluster& cluster,
+    const Documents& samples,
+    const Plan& planned,
+    const SimulationOptions& options) {
+  PlanningTask task = planning_task(model, alike(cluster), samples.ranks(), options, 0);
+  task.mesh = samples.mesh;
+  SamplePlans plans(std::move(task));
+  const SamplePlans::Found& found = plans.best(
+      {.dims = samples.dims,
+       .rows = samples.lengths.front(),
+       .samples = std::ssize(samples.lengths),
+       .ranks = samples.ranks()},
+      plans.messages(),
+      Caps::held);
+  if (!found.fitting) {
+    return std::nullopt;
+  }
+  Plan plan = planned;
+  plan.programs.begin()->second = found.fitting->program;
+  return plan;
+}
+
+}  // namespace
+
+Plan layout_plan(
+    const Model& model,
+    const Cluster& cluster,
+    const Documents& samples,
+    const std::string& layout,
+    LayerRecompute recompute,
+    const SimulationOptions& options) {
+  const std::vector<LayoutWay> ways =
+      ways_of(layout_task(model, samples, recompute), cluster, options);
+  std::vector<std::string> names;
+  std::ranges::transform(ways, std::back_inserter(names), &LayoutWay::name);
+  expect_one_of("--layout", layout, names);
+  return repeated(std::ranges::find(ways, layout, &LayoutWay::name)->plan, cluster);
+}
+
+std::vector<SimulatedChoice> simulate_layouts(
+    const Model& model,
+    const Cluster& cluster,
+    const Documents& samples,
+    const SimulationOptions& options) {
+  ExchangeCosts exchange_costs(cluster);
+  std::vector<SimulatedChoice> found;
+  const auto add = [&](std::string name, const Plan& plan) {
+    Plan whole = repeated(plan, cluster);
+    const bool known = std::ranges::any_of(
+        found, [&](const SimulatedChoice& other) { return other.plan.programs == whole.programs; });
+    if (!known) {
+      found.push_back(
+          played(std::move(name), std::move(whole), model, cluster, options, exchange_costs));
+    }
+  };
+  std::optional<Plan> planned;
+  for (const Recompute level : kRecomputeLevels) {
+    const LayerRecompute recompute{.parts = level};
+    for (const LayoutWay& way : ways_of(layout_task(model, samples, recompute), cluster, options)) {
+      planned = planned ? planned : way.plan;
+      add(way.name + (level == Recompute::none ? "" : ", recompute " + to_string(recompute)),
+          way.plan);
+    }
+  }
+  if (const std::optional<Plan> plan = within_memory(model, cluster, samples, *planned, options)) {
+    add("planned, within memory", *plan);
   }
   return found;
 }

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/plan/simulate/machine_cluster.h"
+
 namespace paradyse {
 
 Cluster all_of(Cluster cluster, DeviceClass device) {
@@ -73,6 +75,24 @@ void expect_weight_domain(const Cluster& cluster, int weight_domain) {
         " ranks does not divide the cluster's " + std::to_string(cluster.ranks()) +
         ": sharding groups are equal runs of neighbouring ranks");
   }
+}
+
+PlanningTask planning_task(
+    const Model& model,
+    const Cluster& cluster,
+    int weight_domain,
+    const SimulationOptions& options,
+    double reserve) {
+  return {
+      .model = model,
+      .ranks = weight_domain,
+      .ranks_per_node = std::min(cluster.ranks_per_node, cluster.ranks()),
+      .machine = machine_numbers(cluster, options.precision),
+      .precision = options.precision,
+      .memory_per_rank = static_cast<std::int64_t>(
+          static_cast<double>(cluster.devices.front().memory_bytes) * (1 - reserve)),
+      .training = options.training,
+      .gather_weights = "micro-batch"};
 }
 
 double end_of_step(

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "paradyse/plan/detail/planning_task.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/search/grouping/space.h"
 
@@ -25,6 +26,15 @@ std::vector<int> wanted_of(std::vector<int> known, const std::vector<int>& wante
 
 // Throws std::invalid_argument for a sharding group of so many ranks that does not divide them.
 void expect_weight_domain(const Cluster& cluster, int weight_domain);
+
+// What planners of groups are asked on a cluster whose devices are all alike, of each of which the
+// share `reserve` stays free.
+PlanningTask planning_task(
+    const Model& model,
+    const Cluster& cluster,
+    int weight_domain,
+    const SimulationOptions& options,
+    double reserve);
 
 // Gradients that sharding groups share, and the update, of plans of a space; with one document of
 // so many tokens, or a sample of such dims, that the idle program runs.

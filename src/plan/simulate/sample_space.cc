@@ -20,7 +20,6 @@
 #include "src/plan/search/layouts/samples.h"
 #include "src/plan/simulate/additive.h"
 #include "src/plan/simulate/cluster_groups.h"
-#include "src/plan/simulate/machine_cluster.h"
 
 namespace paradyse {
 namespace {
@@ -36,18 +35,12 @@ class SampleSpace {
         cluster_(alike(cluster)),
         node_(std::min(cluster.ranks_per_node, cluster.ranks())),
         options_(options),
-        plans_(
-            {.model = with_tiles(
-                 model, tiles_of(cluster, model, options.simulation.precision.activation)),
-             .ranks = options.weight_domain == 0 ? cluster.ranks() : options.weight_domain,
-             .ranks_per_node = node_,
-             .machine = machine_numbers(cluster_, options.simulation.precision),
-             .precision = options.simulation.precision,
-             .memory_per_rank = static_cast<std::int64_t>(
-                 static_cast<double>(cluster_.devices.front().memory_bytes) *
-                 (1 - options.reserve)),
-             .training = options.simulation.training,
-             .gather_weights = "micro-batch"}),
+        plans_(planning_task(
+            with_tiles(model, tiles_of(cluster, model, options.simulation.precision.activation)),
+            cluster_,
+            options.weight_domain == 0 ? cluster.ranks() : options.weight_domain,
+            options.simulation,
+            options.reserve)),
         costs_(cluster_, options.simulation),
         messages_(plans_.messages()) {
     messages_.overlap = options.overlapped;

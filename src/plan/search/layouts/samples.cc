@@ -45,7 +45,7 @@ Documents samples_of(
   documents.dims = dims;
   if (!mesh.empty() && (mesh.size() != 2 || mesh[0] * mesh[1] != ranks)) {
     throw std::invalid_argument(fmt::format(
-        "--mesh {}: two numbers whose product is --ranks {} are needed",
+        "--mesh {}: two numbers whose product is {}, the ranks of a group, are needed",
         fmt::join(mesh, ","),
         ranks));
   }
