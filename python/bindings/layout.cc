@@ -48,7 +48,7 @@ SampleLayout plan_layout(
   }
   LayoutTask task{
       .model = &model,
-      .documents = samples_of(model, dims, batch, ranks, mesh),
+      .documents = samples_of(model, with_pairs(model, dims), batch, ranks, mesh),
       .recompute = layer_recompute(recompute),
       .tiles = tiles};
   if (cluster != nullptr) {

@@ -6,7 +6,7 @@ import unittest
 import paradyse
 
 from batches import A100, LLAMA
-from support import GOLDEN, TINY_LLAMA, ProgramTest
+from support import GOLDEN, TINY_EVOFORMER, TINY_LLAMA, ProgramTest
 
 ROOT = GOLDEN.parent.parent
 WAYS = [("fast", 1.0, 100, 30), ("small", 3.0, 20, 70), ("middle", 1.8, 60, 10)]
@@ -108,6 +108,10 @@ class PlanSideTest(ProgramTest):
         for name, cost in layout.rivals.items():
             self.assertEqual(cost.elements_backward, found["rivals"][name]["elements_per_rank_backward"])
         self.assertEqual(paradyse.check(layout, model), [])
+        protein = paradyse.Model.from_folder(self.write("evoformer.toml", TINY_EVOFORMER))
+        sizes = {"sequences": 8, "residues": 12}  # of which i and j are the same
+        self.assertEqual(paradyse.plan_layout(protein, 4, sizes),
+                         paradyse.plan_layout(protein, 4, {**sizes, "i": 12, "j": 12}))
         timed = paradyse.plan_layout(model, 4, {"frames": 8, "patches": 16}, cluster=paradyse.Cluster.from_file(A100))
         self.assertGreater(timed.cost.seconds, 0)
         for dims, mesh, words in (({"frames": 8}, [], "needs the size of its dim 'patches'"),

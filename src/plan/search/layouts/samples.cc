@@ -70,7 +70,7 @@ std::vector<std::string> given_dims(const Model& model) {
 DimSizes with_pairs(const Model& model, DimSizes given) {
   for (const char* const dim : {"i", "j"}) {
     if (model.has_dim(dim) && given.contains("residues")) {
-      given[dim] = given.at("residues");
+      given.emplace(dim, given.at("residues"));
     }
   }
   return given;

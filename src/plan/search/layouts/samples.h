@@ -23,7 +23,7 @@ Documents samples_of(
 // Dims that the sizes of a sample say, in the order of the model's streams: all but the batch's,
 // and i and j, which number pairs of residues.
 std::vector<std::string> given_dims(const Model& model);
-// The same sizes with those of i and j, where the model has them.
+// The same sizes with those of i and j, where the model has them and they are not given.
 DimSizes with_pairs(const Model& model, DimSizes given);
 
 }  // namespace paradyse
