@@ -4,6 +4,7 @@
 #include "paradyse/plan/simulate.h"
 #include "python/bindings/bindings.h"
 #include "src/plan/search/batch/torch_groups.h"
+#include "src/plan/search/layouts/samples_file.h"
 #include "src/plan/simulate/batch_question.h"
 
 namespace paradyse::python {
@@ -57,9 +58,33 @@ BatchPlan batch_plan(
       simulated_seconds};
 }
 
+BatchQuestion question_of(const ClusterRequest& request, const std::vector<std::int64_t>& lengths) {
+  if (request.model.of_samples() && lengths.empty()) {  // of either kind
+    return samples_question(request, {});
+  }
+  if (request.model.of_samples()) {
+    throw std::invalid_argument(
+        "lengths are for language models: " + request.model.name +
+        " is a video or protein model; give samples, a dict of sizes each: " +
+        sample_form(request.model));
+  }
+  return batch_question(request, lengths);
+}
+
+BatchQuestion question_of(const ClusterRequest& request, const std::vector<DimSizes>& samples) {
+  if (!request.model.of_samples()) {
+    throw std::invalid_argument(
+        "samples are for video and protein models: " + request.model.name +
+        " is a language model; give the lengths of its documents");
+  }
+  return samples_question(request, sizes_of_samples(request.model, samples));
+}
+
+// Batch: the lengths of documents, or the sizes of samples.
+template <typename Batch>
 BatchPlan planned(
     const ModelFolder& model,
-    const std::vector<std::int64_t>& lengths,
+    const Batch& batch,
     const Cluster& cluster,
     const std::optional<Memory>& memory,
     const std::string& space,
@@ -74,10 +99,10 @@ BatchPlan planned(
     int threads,
     bool simulated) {
   const GroupingPlannerRow& row = grouping_planner(planner);
-  const BatchQuestion question = batch_question(
+  const BatchQuestion question = question_of(
       request_of(
           model, cluster, memory, space, group_sizes, weight_domain, overlap, reserve, dtype),
-      lengths);
+      batch);
   const PlannedBatch found =
       answer(question, row, {.seed = seed, .moves = moves, .threads = threads});
   return batch_plan(
@@ -124,9 +149,10 @@ BatchPlan groups_planned(
   return batch_plan(found, question.spaces, 0);
 }
 
+template <typename Batch>
 std::pair<double, std::string> bound(
     const ModelFolder& model,
-    const std::vector<std::int64_t>& lengths,
+    const Batch& batch,
     const Cluster& cluster,
     const std::optional<Memory>& memory,
     const std::string& space,
@@ -136,23 +162,30 @@ std::pair<double, std::string> bound(
     double reserve,
     const std::string& dtype) {
   const LowerBound least = least_bound(
-      batch_question(
+      question_of(
           request_of(
               model, cluster, memory, space, group_sizes, weight_domain, overlap, reserve, dtype),
-          lengths)
+          batch)
           .spaces);
   return {least.seconds, least.name};
 }
 
-// Binds what is asked of documents on a cluster: the arguments of request_of(), then `others`.
+using Lengths = std::vector<std::int64_t>;
+using Samples = std::vector<DimSizes>;
+
+// Binds what is asked of a batch on a cluster: the arguments of request_of(), then `others`.
 template <typename Function, typename... Others>
 void def_on_cluster(
-    nb::module_& module, const char* name, Function function, const Others&... others) {
+    nb::module_& module,
+    const char* name,
+    const char* batch,
+    Function function,
+    const Others&... others) {
   module.def(
       name,
       function,
       "model"_a,
-      "lengths"_a,
+      nb::arg(batch),
       "cluster"_a,
       nb::kw_only(),
       "memory"_a = nb::none(),
@@ -183,19 +216,31 @@ void bind_batch(nb::module_& module) {
           },
           "With waiting and overlap; None: it was not simulated.");
 
-  def_on_cluster(
-      module,
-      "plan_batch",
-      planned,
-      "planner"_a = "fast",
-      "seed"_a = 1,
-      "moves"_a = 1.0,
-      "threads"_a = 1,
-      "simulate"_a = false,
+  const auto def_plan_batch = [&](const char* batch, auto function, const char* doc) {
+    def_on_cluster(
+        module,
+        "plan_batch",
+        batch,
+        function,
+        "planner"_a = "fast",
+        "seed"_a = 1,
+        "moves"_a = 1.0,
+        "threads"_a = 1,
+        "simulate"_a = false,
+        doc);
+  };
+  def_plan_batch(
+      "lengths",
+      planned<Lengths>,
       "Puts documents of these lengths (tokens) into groups of different sizes and micro-batches.  "
       "The arguments are the options of `paradyse plan batch`.  The same arguments give the same "
       "plan, to the last byte, on every machine, so that ranks need not send it to one another.  "
       "Raises NoPlan where a document fits nowhere.");
+  def_plan_batch(
+      "samples",
+      planned<Samples>,
+      "The same for samples of a video or protein model, a dict of sizes each, as in {'frames': "
+      "16, 'patches': 256}.");
   nb::class_<TorchGroupCost>(
       module,
       "GroupCost",
@@ -255,8 +300,10 @@ void bind_batch(nb::module_& module) {
   def_on_cluster(
       module,
       "bound",
-      bound,
+      "lengths",
+      bound<Lengths>,
       "Seconds that no plan of these documents is below, and the name of the argument.");
+  def_on_cluster(module, "bound", "samples", bound<Samples>, "The same for samples.");
 }
 
 }  // namespace paradyse::python

@@ -12,7 +12,16 @@ import numpy
 import paradyse
 
 from batches import A100, LLAMA, BatchTest, lengths_of
-from support import PARADYSE
+from support import PARADYSE, TINY_EVOFORMER
+
+STDIT = """
+model_type = "stdit"
+depth = 2
+hidden_size = 256
+num_heads = 8
+in_channels = 4
+patch_size = 2
+"""
 
 # What a rank does by itself: no message, no clock, no order of a hash table.
 RANK = """
@@ -107,6 +116,68 @@ class PlanBatchTest(BatchTest):
         self.assertEqual(paradyse.Plan.from_file(self.folder / "plan.json"), plan)
         self.assertEqual(paradyse.check(plan, self.model, cluster=self.cluster), [])
         self.assertEqual(paradyse.bound(self.model, lengths, self.cluster), (plan.lower_bound_seconds, plan.bound))
+
+    def test_20_random_batches_of_samples_are_the_command_lines(self):
+        draw = random.Random(3)
+        sizes = {"frames": (1, 4, 16, 32), "patches": (64, 256, 1024), "sequences": (4, 16, 32), "residues": (8, 24, 120)}
+        out = self.folder / "plan.json"
+        proved = []
+        for text, names in ((STDIT, ("frames", "patches")), (TINY_EVOFORMER, ("sequences", "residues"))):
+            path = self.write("samples.toml", text)
+            model = paradyse.Model.from_folder(path)
+            for number in range(10):
+                samples = [{name: draw.choice(sizes[name]) for name in names} for _ in range(draw.randint(1, 12))]
+                how = [{"space": "full"}, {"space": "flexsp", "planner": "longest-first"}, {"seed": 5}][number % 3]
+                lines = "".join(" ".join(f"{name}={size}" for name, size in sample.items()) + "\n"
+                                for sample in samples)
+                options = [word for name, value in how.items() for word in ("--" + name, value)]
+                told = self.json_of("plan", "batch", "--model", path, "--cluster", A100, "--ranks", 8, "--samples",
+                                    self.write("samples.txt", lines), "--out", out, *options)
+                plan = paradyse.plan_batch(model, samples, self.cluster, simulate=True, **how)
+                self.assertEqual(plan.hash, told["hash"])
+                here, there = json.loads(plan.to_json()), json.loads(out.read_text())
+                for differs in "source", "planner":  # lines of a file, and the seconds of planning
+                    there.pop(differs)
+                    here.pop(differs, None)
+                self.assertEqual(here, there)
+                self.assertEqual(plan.simulated_seconds, told["simulated_seconds"])
+                self.assertEqual(plan.gap, told["gap"])
+                self.assertEqual(paradyse.check(plan, model, cluster=self.cluster), [])
+                bound, argument = paradyse.bound(model, samples, self.cluster, space=how.get("space", "flexsp"))
+                if plan.optimal:  # what is proved is above what is counted
+                    self.assertLessEqual(bound, plan.predicted_seconds)
+                else:
+                    self.assertEqual((bound, argument), (told["lower_bound_seconds"], told["bound"]))
+                proved.append(plan.optimal)
+        self.assertEqual(set(proved), {False, True})
+
+    def test_samples_by_name_and_from_numpy(self):
+        model = paradyse.Model.from_folder(self.write("samples.toml", STDIT))
+        samples = [{"frames": numpy.int64(16), "patches": numpy.int32(256)}, {"patches": 64, "frames": 1}]
+        plan = paradyse.plan_batch(model, samples=samples, cluster=self.cluster)
+        self.assertEqual(plan.lengths.tolist(), [16 * 256, 64])
+        self.assertEqual(plan, paradyse.plan_batch(model, tuple(samples), self.cluster))
+
+    def test_bad_samples_are_named(self):
+        video = paradyse.Model.from_folder(self.write("samples.toml", STDIT))
+        good = {"frames": 1, "patches": 4}
+        for model, batch, said in (
+                (video, [good, {"frames": 1}], "sample 1: 'frames=1' does not say patches; expected frames=N patches=N"),
+                (video, [good, {**good, "patchs": 1}], r"sample 1: 'patchs=1': .* no such size \(did you mean 'patches'"),
+                (video, [{"frames": 0, "patches": 1}], "sample 0: 'frames=0': a size is a whole number from 1"),
+                (video, [{"frames": 1 << 24, "patches": 1 << 24}], "sample 0: .* too large"),
+                (video, [{"frames=1,patches": 4}], "no such size"),
+                (video, [], "a batch needs at least one sample"),
+                (video, [64], "lengths are for language models: stdit is a video or protein model; give samples"),
+                (self.model, [good], "samples are for video and protein models: llama is a language model"),
+                (self.model, [], "a batch needs at least one document")):
+            with self.assertRaisesRegex(ValueError, said):
+                paradyse.plan_batch(model, batch, self.cluster)
+        for batch in ([{"frames": 1.5, "patches": 1}], [{"frames": "1", "patches": 1}], [good, 5], good):
+            with self.assertRaises(TypeError):
+                paradyse.plan_batch(video, batch, self.cluster)
+        with self.assertRaisesRegex(paradyse.NoPlan, r"sample 1 \(frames 64, patches 16384\) finds no room"):
+            paradyse.plan_batch(video, [good, {"frames": 64, "patches": 16_384}], self.cluster, memory="300MiB")
 
     def test_group_sizes(self):
         lengths = lengths_of(60, 4, most=20_000)

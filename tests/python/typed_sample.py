@@ -25,6 +25,10 @@ def seconds_of(model: paradyse.Model, lengths: list[int], cluster: paradyse.Clus
     return played.seconds if plan.predicted_seconds is None else plan.predicted_seconds + float(peaks.max() * 0)
 
 
+def bound_of(video: paradyse.Model, clips: list[dict[str, int]], cluster: paradyse.Cluster) -> float:
+    return paradyse.plan_batch(video, clips, cluster).predicted_seconds or paradyse.bound(video, clips, cluster)[0]
+
+
 def mix(capacity: int) -> list[tuple[str, int]]:
     candidates = [paradyse.LayerCost("fast", 1.0, 100), paradyse.LayerCost("small", 2.0, 10)]
     try:

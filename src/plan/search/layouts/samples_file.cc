@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -26,38 +27,55 @@ std::string form_of(const std::vector<std::string>& dims) {
 // "'frames=0'", of a long word its beginning.
 std::string quoted(const std::string& word) { return "'" + word.substr(0, 40) + "'"; }
 
-std::int64_t size_in(
-    const std::string& word,
-    const std::string& number,
-    const ListedLine& line,
-    const std::vector<std::string>& dims) {
-  std::int64_t size = 0;
-  const char* const end = number.data() + number.size();
-  const auto [stop, error] = std::from_chars(number.data(), end, size);
-  if (error != std::errc() || stop != end || size < 1 || size > kMostOfDim) {
-    refuse(
-        line,
-        quoted(word) + ": a size is a whole number from 1 to " + std::to_string(kMostOfDim),
-        dims);
-  }
-  return size;
+// None: no whole number.
+std::optional<std::int64_t> number_in(const std::string& text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
 
-DimSizes sizes_in(const ListedLine& line, const std::vector<std::string>& dims) {
-  DimSizes sizes;
+// What a line says of one dim.
+struct SizeWord {
+  std::string text;  // "frames=16"
+  std::string dim;
+  std::optional<std::int64_t> size;  // none: no whole number
+};
+
+std::vector<SizeWord> size_words(const ListedLine& line, const std::vector<std::string>& dims) {
+  std::vector<SizeWord> words;
   for (const std::string& word : words_of(line.text)) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos) {
       refuse(line, quoted(word) + " is not NAME=SIZE", dims);
     }
-    const std::string dim = word.substr(0, equals);
+    words.push_back({word, word.substr(0, equals), number_in(word.substr(equals + 1))});
+  }
+  return words;
+}
+
+// Adds the sample of which a line says this.
+void add(
+    const std::vector<SizeWord>& words,
+    const ListedLine& line,
+    const Model& model,
+    const std::vector<std::string>& dims,
+    BatchSizes& batch) {
+  DimSizes sizes;
+  for (const auto& [word, dim, size] : words) {
     if (std::ranges::find(dims, dim) == dims.end()) {
       refuse(
           line,
           quoted(word) + ": samples of this model have no such size" + did_you_mean(dim, dims),
           dims);
     }
-    if (!sizes.emplace(dim, size_in(word, word.substr(equals + 1), line, dims)).second) {
+    if (!size || *size < 1 || *size > kMostOfDim) {
+      refuse(
+          line,
+          quoted(word) + ": a size is a whole number from 1 to " + std::to_string(kMostOfDim),
+          dims);
+    }
+    if (!sizes.emplace(dim, *size).second) {
       refuse(line, quoted(word) + ": " + dim + " stands there twice", dims);
     }
   }
@@ -66,12 +84,31 @@ DimSizes sizes_in(const ListedLine& line, const std::vector<std::string>& dims) 
       refuse(line, quoted(line.text) + " does not say " + dim, dims);
     }
   }
-  return sizes;
+  sizes = with_pairs(model, std::move(sizes));
+  if (const std::string why = more_than_counted(model, sizes, 1); !why.empty()) {
+    refuse(line, quoted(line.text) + ": too large: " + why, dims);
+  }
+  batch.lengths.push_back(model.rows(sizes));
+  batch.dims.push_back(std::move(sizes));
 }
 
 }  // namespace
 
 std::string sample_form(const Model& model) { return form_of(given_dims(model)); }
+
+BatchSizes sizes_of_samples(const Model& model, const std::vector<DimSizes>& samples) {
+  const std::vector<std::string> dims = given_dims(model);
+  BatchSizes batch;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    std::vector<SizeWord> words;
+    for (const auto& [dim, size] : samples[i]) {
+      words.push_back({dim + "=" + std::to_string(size), dim, size});
+    }
+    const std::string text = joined(words, " ", &SizeWord::text);
+    add(words, {.text = text, .source = "sample " + std::to_string(i)}, model, dims, batch);
+  }
+  return batch;
+}
 
 ListedSamples read_samples(
     const std::filesystem::path& file, const Model& model, std::int64_t most) {
@@ -82,12 +119,7 @@ ListedSamples read_samples(
     if (std::ssize(samples.lines) == most) {
       break;
     }
-    DimSizes sizes = with_pairs(model, sizes_in(line, dims));
-    if (const std::string why = more_than_counted(model, sizes, 1); !why.empty()) {
-      refuse(line, quoted(line.text) + ": too large: " + why, dims);
-    }
-    samples.sizes.lengths.push_back(model.rows(sizes));
-    samples.sizes.dims.push_back(std::move(sizes));
+    add(size_words(line, dims), line, model, dims, samples.sizes);
     samples.lines.push_back(line.number);
   }
   if (samples.lines.empty()) {

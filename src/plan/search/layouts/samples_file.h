@@ -1,4 +1,4 @@
-// Lists of samples' sizes as files: one sample a line, as in frames=16 patches=256.
+// Lists of samples' sizes: as values, and as files with one sample a line, frames=16 patches=256.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,10 @@ struct ListedSamples {
 
 // "frames=N patches=N": what a line says of a sample of the model.
 std::string sample_form(const Model& model);
+
+// Of each sample what it says of the dims of given_dims().  Throws std::invalid_argument that names
+// the sample, like read_samples().
+BatchSizes sizes_of_samples(const Model& model, const std::vector<DimSizes>& samples);
 
 // The first `most` samples of a file, also packed by gzip; "-": standard input.  Words have blanks
 // or commas between them, in any order.  Throws std::invalid_argument that names the file, the
