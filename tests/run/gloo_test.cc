@@ -20,6 +20,7 @@
 #include "paradyse/plan/detail/transfer.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
+#include "paradyse/run/data.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/text/text_shape.h"
@@ -153,8 +154,9 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
       const std::shared_ptr<Backend> shared(&backend, [](Backend*) {});
       for (const TextShape& model : families(p)) {
         const test::Weights weights = test::random_weights(model, 11);
-        const auto documents = test::random_documents(lengths, model.vocab, 7);
-        const auto labels = test::random_labels(model, lengths, 7);
+        const std::vector<Document> documents = test::labelled(
+            test::random_documents(lengths, model.vocab, 7),
+            test::random_labels(model, lengths, 7));
         for (const auto& layers : ways()) {
           SCOPED_TRACE(model.architecture + " " + name(layers[0]) + ", " + name(layers[1]));
           Plan plan = uniform_plan(model, lengths, p, layers);
@@ -163,7 +165,7 @@ TEST(Gloo, GradientsAndCountsAreThoseOfThreads) {
               .model = text_model(model),
               .fill = [&](Parameters& parameters) { test::fill(parameters, weights); },
               .plan = &plan,
-              .items = items_of(documents, labels),
+              .items = items_of(documents),
               .dtype = Dtype::float32,
               .backend = shared};
           const GradientAnswer mine = gradients(request);

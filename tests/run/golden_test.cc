@@ -14,6 +14,7 @@
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
+#include "paradyse/run/data.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"
@@ -119,9 +120,10 @@ std::vector<StepNumbers> three_steps(
 }
 
 std::vector<StepNumbers> three_steps(const TextShape& model, const Plan& plan) {
-  const auto documents = test::random_documents(plan.lengths, model.vocab, 3);
-  const auto labels = test::random_labels(model, plan.lengths, 4);
-  const std::vector<Item> items = items_of(documents, labels);
+  const std::vector<Document> documents = test::labelled(
+      test::random_documents(plan.lengths, model.vocab, 3),
+      test::random_labels(model, plan.lengths, 4));
+  const std::vector<Item> items = items_of(documents);
   return three_steps(text_model(model), test::random_weights(model, 5), plan, {.items = items});
 }
 

@@ -18,6 +18,7 @@
 #include "paradyse/plan/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
+#include "paradyse/run/data.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/train.h"
 #include "src/run/check/check_case.h"
@@ -111,17 +112,17 @@ const std::vector<std::int64_t> kLengths = {1, 9, 2, 17, 3};
 // The weights, a batch, and what the reference says of them.
 struct Problem {
   Weights weights;
-  std::vector<std::vector<std::int32_t>> documents;
-  std::vector<std::vector<std::int32_t>> labels;
+  std::vector<Document> documents;
   reference::Answer expected;
 
-  [[nodiscard]] std::vector<Item> items() const { return items_of(documents, labels); }
+  [[nodiscard]] std::vector<Item> items() const { return items_of(documents); }
 };
 Problem problem_of(const Case& c) {
   Problem problem{
       .weights = test::random_weights(c.model, 11),
-      .documents = test::random_documents(kLengths, c.model.vocab(), 7),
-      .labels = test::random_labels(text_shape(c.model), kLengths, 7),
+      .documents = test::labelled(
+          test::random_documents(kLengths, c.model.vocab(), 7),
+          test::random_labels(text_shape(c.model), kLengths, 7)),
       .expected = {}};
   problem.expected = reference::answer(c.model, problem.weights, {.items = problem.items()});
   return problem;
@@ -271,18 +272,14 @@ fs::path golden(const std::string& name) {
 
 json json_of(const fs::path& file) { return json::parse(std::ifstream(file)); }
 
-struct Documents {
-  std::vector<std::vector<std::int32_t>> tokens;
-  std::vector<std::vector<std::int32_t>> labels;
-};
-Documents documents_of(const fs::path& folder) {
-  Documents documents;
+std::vector<Document> documents_of(const fs::path& folder) {
+  std::vector<Document> documents;
   std::ifstream lines(folder / "documents.jsonl");
   for (std::string line; std::getline(lines, line);) {
     const json record = json::parse(line);
-    documents.tokens.push_back(record.at("tokens"));
+    Document& document = documents.emplace_back(Document{.tokens = record.at("tokens")});
     if (record.contains("labels")) {
-      documents.labels.push_back(record.at("labels"));
+      document.labels = record.at("labels").get<Tokens>();
     }
   }
   return documents;
@@ -298,10 +295,10 @@ TEST_P(LoraOfPeft, LossGradientsAndMergedLogitsAreTheirs) {
   const Model adapted = without_dropout(model.model);
   const ModelWeights weights = open_weights(model, false, 1);
   const json expected = json_of(folder / "expected.json");
-  const Documents documents = documents_of(model.path);
+  const std::vector<Document> documents = documents_of(model.path);
   std::vector<std::int64_t> lengths;
-  for (const auto& tokens : documents.tokens) {
-    lengths.push_back(std::ssize(tokens));
+  for (const Document& document : documents) {
+    lengths.push_back(std::ssize(document.tokens));
   }
   const SafetensorsReader theirs(folder / "expected_gradients.safetensors");
   const StoredAdapters names = stored_adapters(theirs, adapted);
@@ -312,7 +309,7 @@ TEST_P(LoraOfPeft, LossGradientsAndMergedLogitsAreTheirs) {
           {.model = adapted,
            .fill = [&](Parameters& parameters) { weights.fill(parameters); },
            .plan = &plan,
-           .items = items_of(documents.tokens, documents.labels),
+           .items = items_of(documents),
            .dtype = Dtype::float64});
       EXPECT_NEAR(answer.batch.loss, expected.at("loss"), 1e-9);
       Weights of_peft;
@@ -337,8 +334,8 @@ TEST_P(LoraOfPeft, LossGradientsAndMergedLogitsAreTheirs) {
         [&](const std::string& name, const at::Tensor& tensor) { merged[name] = tensor.clone(); });
   });
   const auto longest = std::ranges::max_element(
-      documents.tokens, {}, [](const auto& tokens) { return tokens.size(); });
-  const at::Tensor logits = reference::logits(text_shape(base), merged, *longest)[-1];
+      documents, {}, [](const Document& document) { return document.tokens.size(); });
+  const at::Tensor logits = reference::logits(text_shape(base), merged, longest->tokens)[-1];
   const std::vector<double> wanted = expected.at("last_logits");
   EXPECT_TRUE(at::allclose(logits, at::tensor(wanted, at::kDouble), 1e-9, 1e-9));
 }

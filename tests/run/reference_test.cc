@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "paradyse/run/data.h"
 #include "paradyse/run/gradients.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/check/continuation.h"
@@ -45,11 +46,10 @@ nlohmann::json json_of(const std::filesystem::path& path) {
 struct Golden {
   TextShape shape;
   std::filesystem::path folder;
-  Documents documents;
-  Documents labels;
+  std::vector<Document> documents;
   nlohmann::json expected;
 
-  [[nodiscard]] std::vector<Item> items() const { return items_of(documents, labels); }
+  [[nodiscard]] std::vector<Item> items() const { return items_of(documents); }
   [[nodiscard]] Tensors weights(at::ScalarType dtype) const {
     return tensors_of(folder / "model.safetensors", dtype);
   }
@@ -65,18 +65,14 @@ Golden golden(const std::string& name) {
       .shape = text_shape_from_config(json_of(config), config.string()),
       .folder = folder,
       .documents = {},
-      .labels = {},
       .expected = json_of(folder / "expected.json")};
   std::ifstream lines(folder / "documents.jsonl");
-  bool labelled = false;
   for (std::string line; std::getline(lines, line);) {
     const auto record = nlohmann::json::parse(line);
-    labelled = labelled || record.contains("labels");
-    it.documents.push_back(record.at("tokens"));
-    it.labels.push_back(record.at(record.contains("labels") ? "labels" : "tokens"));
-  }
-  if (!labelled) {
-    it.labels.clear();
+    Document& document = it.documents.emplace_back(Document{.tokens = record.at("tokens")});
+    if (record.contains("labels")) {
+      document.labels = record.at("labels").get<Tokens>();
+    }
   }
   return it;
 }
@@ -110,8 +106,8 @@ TEST_P(GoldenModel, HasTheLogitsOfItsLosses) {
   const Tensors weights = it.weights(at::kDouble);
   const auto answer = reference::text_answer(it.shape, weights, it.items());
   for (std::size_t d = 0; d < it.documents.size(); ++d) {
-    const auto& document = it.documents[d];
-    const auto& labels = it.labels.empty() ? document : it.labels[d];
+    const Tokens& document = it.documents[d].tokens;
+    const Tokens labels = it.documents[d].labels.value_or(document);
     const at::Tensor log_p_TV = at::log_softmax(reference::logits(it.shape, weights, document), -1);
     double sum = 0;
     for (std::size_t t = 0; t < document.size(); ++t) {
@@ -127,7 +123,7 @@ TEST_P(GoldenModel, HasTheLogitsOfItsLosses) {
 TEST_P(GoldenModel, WritesOnWhatItHoldsLikely) {
   const Golden it = golden(GetParam());
   const Tensors weights = it.weights(at::kDouble);
-  ContinuationRequest request{.prompt = it.documents.front(), .tokens = 5, .temperature = 0};
+  ContinuationRequest request{.prompt = it.documents.front().tokens, .tokens = 5, .temperature = 0};
   if (it.shape.masked_lm) {
     EXPECT_THROW(continuation(it.shape, weights, request), std::invalid_argument);
     return;
@@ -209,11 +205,11 @@ TEST_P(GoldenModel, GivesZerosWhenNothingIsPredicted) {
   for (const Documents& documents : {Documents{}, Documents{{}}, Documents{{3}, {}, {4}}}) {
     Documents labels;
     for (const auto& document : documents) {
-      if (it.shape.masked_lm) {
-        labels.emplace_back(document.size(), -100);
-      }
+      labels.emplace_back(document.size(), -100);
     }
-    const auto answer = reference::text_answer(it.shape, weights, items_of(documents, labels));
+    const std::vector<Document> shown =
+        test::labelled(documents, it.shape.masked_lm ? labels : Documents{});
+    const auto answer = reference::text_answer(it.shape, weights, items_of(shown));
     EXPECT_EQ(answer.loss, 0);
     EXPECT_EQ(answer.documents.size(), documents.size());
     ASSERT_EQ(answer.gradients.size(), weights.size());
@@ -374,7 +370,7 @@ TEST(ReferenceModel, RefusesWeightsAndTokensOfAnotherModel) {
   changed["model.layers.2.mlp.up_proj.weight"] = at::ones({40, 24}, at::kDouble);
   changed["model.layers.0.mlp.up_proj.weight"] = at::ones({24, 40}, at::kDouble);
   changed["model.layers.1.mlp.up_proj.weight"] = at::ones({40, 24}, at::kFloat);
-  const std::string message = refusal_of(changed, it.documents);
+  const std::string message = refusal_of(changed, {{1, 2}});
   expect_mentions(message, "model.norm.weight: missing");
   expect_mentions(message, "model.layers.2.mlp.up_proj.weight: not of this model");
   expect_mentions(message, "model.layers.0.mlp.up_proj.weight: has shape [24, 40]");

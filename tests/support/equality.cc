@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paradyse/run/data.h"
 #include "paradyse/run/gradients.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/model/text/weight_names.h"
@@ -18,14 +19,7 @@ constexpr std::uint64_t kDropoutSeed = 0x1234567890ABCDEF;
 
 Weights weights_of(const Case& c) { return random_weights(c.model, 11); }
 
-// Documents of a case, and labels.
-struct Data {
-  std::vector<std::vector<std::int32_t>> documents;
-  std::vector<std::vector<std::int32_t>> labels;
-
-  [[nodiscard]] std::vector<Item> items() const { return items_of(documents, labels); }
-};
-Data data_of(const Case& c) {
+std::vector<Document> data_of(const Case& c) {
   auto documents = random_documents(c.lengths, c.model.vocab, 7);
   for (auto& document : documents) {
     for (std::int32_t& token : document) {
@@ -34,7 +28,7 @@ Data data_of(const Case& c) {
   }
   TextShape model = c.model;
   model.masked_lm = model.masked_lm || c.labels;
-  return {.documents = std::move(documents), .labels = random_labels(model, c.lengths, 7)};
+  return labelled(documents, random_labels(model, c.lengths, 7));
 }
 
 // In float64; what some architectures keep as one bias of queries, keys and values taken apart.
@@ -89,9 +83,9 @@ const NarrowReference& narrow_reference(const Case& c, Dtype dtype) {
   if (!fresh) {
     return reference;
   }
-  const Data data = data_of(c);
+  const std::vector<Document> documents = data_of(c);
   const auto answer_of = [&](const Weights& weights) {
-    return reference::text_answer(without_dropout(c.model), weights, data.items());
+    return reference::text_answer(without_dropout(c.model), weights, items_of(documents));
   };
   const WeightNames& names = weight_names(c.model);
   reference.weights = weights_of(c);
@@ -134,11 +128,12 @@ const reference::Answer& reference_answer(const Case& c) {
   static std::map<std::string, reference::Answer> answers;
   auto found = answers.find(c.name);
   if (found == answers.end()) {
+    const std::vector<Document> documents = data_of(c);
     found =
         answers
             .emplace(
                 c.name,
-                reference::text_answer(c.model, weights_of(c), data_of(c).items(), kDropoutSeed))
+                reference::text_answer(c.model, weights_of(c), items_of(documents), kDropoutSeed))
             .first;
   }
   return found->second;
@@ -174,11 +169,11 @@ void expect_equal(
   const Model model = c.model;
   ASSERT_THAT(problems(plan, {.model = model}), testing::IsEmpty());
   const Weights weights = weights_of(c);
-  const Data data = data_of(c);
+  const std::vector<Document> documents = data_of(c);
   GradientRequest request{
       .model = model,
       .plan = &plan,
-      .items = data.items(),
+      .items = items_of(documents),
       .dropout_seed = kDropoutSeed,
       .dtype = dtype,
       .backend = backend,
@@ -215,11 +210,11 @@ void expect_within_rounding(
   const double one = rounding(dtype);
   const NarrowReference& reference = narrow_reference(c, dtype);
   const TextShape model = without_dropout(c.model);
-  const Data data = data_of(c);
+  const std::vector<Document> documents = data_of(c);
   GradientRequest request{
       .model = text_model(model),
       .plan = &plan,
-      .items = data.items(),
+      .items = items_of(documents),
       .dtype = dtype,
       .device = device,
       .attention_dense_from = attention_dense_from};

@@ -1,12 +1,12 @@
 #include "tests/support/models.h"
 
+#include <optional>
 #include <random>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/strategy.h"
-#include "paradyse/run/data.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/weights/safetensors.h"
 
@@ -162,6 +162,15 @@ std::vector<std::vector<std::int32_t>> random_documents(
     }
   }
   return documents;
+}
+
+std::vector<Document> labelled(
+    const std::vector<Tokens>& documents, const std::vector<Tokens>& labels) {
+  std::vector<Document> all;
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    all.push_back({documents[d], labels.empty() ? std::nullopt : std::optional(labels.at(d))});
+  }
+  return all;
 }
 
 std::vector<LayerRecompute> recompute_levels() {

@@ -10,6 +10,7 @@
 #include <ATen/ATen.h>
 
 #include "paradyse/plan/strategy.h"
+#include "paradyse/run/data.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/model/text/text_shape.h"
 
@@ -59,6 +60,10 @@ void fill(Parameters& parameters, const Weights& weights);
 // For a masked LM: ids for some of the tokens, kNoLabel for the others; for other models none.
 std::vector<std::vector<std::int32_t>> random_labels(
     const TextShape& model, const std::vector<std::int64_t>& lengths, std::uint64_t seed);
+
+// Documents with these labels, or, of no list, with none.
+std::vector<Document> labelled(
+    const std::vector<Tokens>& documents, const std::vector<Tokens>& labels);
 
 std::vector<std::vector<std::int32_t>> random_documents(
     const std::vector<std::int64_t>& lengths, std::int64_t vocab, std::uint64_t seed);

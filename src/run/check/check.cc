@@ -166,7 +166,7 @@ Plan plan_of(const CheckRequest& request, const CheckChoice& choice) {
   }
   std::vector<std::int64_t> lengths;
   for (const auto& document : subject.documents) {
-    lengths.push_back(static_cast<std::int64_t>(document.size()));
+    lengths.push_back(std::ssize(document.tokens));
   }
   Plan plan = uniform_plan(subject.model, lengths, request.ranks[choice.ranks], layers);
   plan.messages = choice.messages;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,6 +16,8 @@
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/backend.h"
+#include "paradyse/run/data.h"
+#include "paradyse/run/detail/item.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/base/progress_hook.h"
 #include "src/run/reference/reference.h"
@@ -28,10 +29,9 @@ struct CheckSubject {
   std::string name;
   Model model;
   std::function<void(Parameters& parameters)> fill;
-  std::vector<std::vector<std::int32_t>> documents;
-  std::vector<std::vector<std::int32_t>> labels;  // of a masked LM
+  std::vector<Document> documents;  // of a masked LM with labels
 
-  [[nodiscard]] std::vector<Item> items() const { return items_of(documents, labels); }
+  [[nodiscard]] std::vector<Item> items() const { return items_of(documents); }
 };
 
 // On documents of `lengths`, or of as many tokens as the model has positions; the same ones on

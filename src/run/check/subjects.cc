@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <random>
 
@@ -11,36 +12,27 @@
 namespace paradyse {
 namespace {
 
-// The same numbers on every machine: the standard's distributions differ between libraries.
-std::vector<std::vector<std::int32_t>> random_documents(
-    const std::vector<std::int64_t>& lengths, std::int64_t vocab) {
-  std::mt19937_64 random(7);
-  std::vector<std::vector<std::int32_t>> documents;
+// The same numbers on every machine: the standard's distributions differ between libraries.  Of a
+// masked LM about every third token is to be predicted, as another one.
+std::vector<Document> random_documents(
+    const Model& model, const std::vector<std::int64_t>& lengths) {
+  std::mt19937_64 of_tokens(7);
+  std::mt19937_64 of_labels(8);
+  const auto id = [&](std::mt19937_64& random) {
+    return static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(model.vocab()));
+  };
+  std::vector<Document> documents;
   for (const std::int64_t length : lengths) {
-    auto& document = documents.emplace_back();
-    for (std::int64_t i = 0; i < length; ++i) {
-      document.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocab)));
+    Document& document = documents.emplace_back();
+    std::generate_n(std::back_inserter(document.tokens), length, [&] { return id(of_tokens); });
+    if (model.masked_lm) {
+      std::generate_n(std::back_inserter(document.labels.emplace()), length, [&] {
+        const std::int32_t label = id(of_labels);
+        return of_labels() % 3 == 0 ? label : kNoLabel;
+      });
     }
   }
   return documents;
-}
-
-// Of a masked LM: about every third token is another one.
-std::vector<std::vector<std::int32_t>> labels_of(
-    const Model& model, const std::vector<std::vector<std::int32_t>>& documents) {
-  if (!model.masked_lm) {
-    return {};
-  }
-  std::mt19937_64 random(8);
-  std::vector<std::vector<std::int32_t>> labels = documents;
-  for (auto& of_document : labels) {
-    for (std::int32_t& label : of_document) {
-      const auto id =
-          static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(model.vocab()));
-      label = random() % 3 == 0 ? id : kNoLabel;
-    }
-  }
-  return labels;
 }
 
 // Weights wide enough, and norms apart enough from one, that no mistake hides behind them.
@@ -66,13 +58,7 @@ CheckSubject check_subject(
   for (std::int64_t& length : within) {
     length = limit.allows(length) ? length : limit.tokens;
   }
-  const auto documents = random_documents(within, model.vocab());
-  return {
-      .name = name,
-      .model = model,
-      .fill = fill,
-      .documents = documents,
-      .labels = labels_of(model, documents)};
+  return {.name = name, .model = model, .fill = fill, .documents = random_documents(model, within)};
 }
 
 std::vector<CheckSubject> built_in_subjects() {

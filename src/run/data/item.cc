@@ -78,29 +78,6 @@ std::vector<std::int64_t> row_sizes(
   return sizes;
 }
 
-std::vector<Item> items_of(
-    const std::vector<std::vector<std::int32_t>>& documents,
-    const std::vector<std::vector<std::int32_t>>& labels) {
-  if (!labels.empty() && labels.size() != documents.size()) {
-    throw std::invalid_argument(fmt::format(
-        "{} lists of labels for {} documents: each takes one, or none does",
-        labels.size(),
-        documents.size()));
-  }
-  std::vector<Item> items(documents.begin(), documents.end());
-  for (std::size_t d = 0; d < labels.size(); ++d) {
-    if (labels[d].size() != documents[d].size()) {
-      throw std::invalid_argument(fmt::format(
-          "document {} has {} tokens, but {} labels; every token takes one",
-          d,
-          documents[d].size(),
-          labels[d].size()));
-    }
-    items[d].labels = labels[d];
-  }
-  return items;
-}
-
 std::int64_t scored(const Item& item, const Model& model) {
   if (!model.of_samples()) {
     return scored_labels(item.labels.empty() ? item.tokens : item.labels, model.masked_lm);

@@ -16,12 +16,7 @@ using OwnedItem = std::variant<Document, Sample>;
 inline std::vector<Item> items_of(const std::vector<OwnedItem>& owned) {
   std::vector<Item> items;
   for (const OwnedItem& one : owned) {
-    if (const auto* const document = std::get_if<Document>(&one)) {
-      const auto& [tokens, labels] = *document;
-      items.emplace_back(tokens, labels ? TokenView(*labels) : TokenView());
-    } else {
-      items.emplace_back(std::get<Sample>(one));
-    }
+    items.push_back(std::visit([](const auto& shown) { return Item(shown); }, one));
   }
   return items;
 }

@@ -409,25 +409,20 @@ at::Tensor logits_of(const Pass& pass, TokenView document) {
   return bias.defined() ? logits_TV + bias : logits_TV;
 }
 
-// The sum of -log p(label) over all tokens whose label counts, of a document with one.
-at::Tensor token_losses(
-    const Pass& pass, TokenView document, const std::vector<std::int32_t>& labels) {
-  const at::Tensor logits_TV = logits_of(pass, document);
-  const auto label_T = at::tensor(labels, at::kLong).to(logits_TV.device());
+// The sum of -log p(label) over all labels that count, of a document with one.
+at::Tensor token_losses(const Pass& pass, TokenView document, TokenView labels) {
+  const at::Tensor logits_TV = logits_of(pass, document).narrow(0, 0, std::ssize(labels));
+  const at::ArrayRef<std::int32_t> ids(labels.data(), labels.size());
+  const auto label_T = at::tensor(ids, at::kLong).to(logits_TV.device());
   const auto log_p_T =
       at::log_softmax(logits_TV, -1).gather(1, label_T.clamp_min(0).unsqueeze(1)).squeeze(1);
   return -log_p_T.masked_fill(label_T < 0, 0).sum();
 }
 
-// Of each token of a document: the label that it is to predict; -1: none.
-std::vector<std::int32_t> wanted(const TextShape& shape, const Item& document) {
+// The labels that the tokens of a document are to predict, from the first token on.
+TokenView wanted(const TextShape& shape, const Item& document) {
   const TokenView labels = document.labels.empty() ? document.tokens : document.labels;
-  if (shape.masked_lm) {
-    return {labels.begin(), labels.end()};
-  }
-  std::vector<std::int32_t> next(labels.begin() + (labels.empty() ? 0 : 1), labels.end());
-  next.resize(labels.size(), -1);
-  return next;
+  return shape.masked_lm || labels.empty() ? labels : labels.subspan(1);
 }
 
 }  // namespace
@@ -453,18 +448,16 @@ Answer text_answer(
   const Weights leaves = leaves_of(shape, weights);
 
   Answer answer;
-  std::vector<std::vector<std::int32_t>> labels;
   std::int64_t count = 0;
   for (const Item& document : documents) {
     const auto counted = std::ranges::count_if(
-        labels.emplace_back(wanted(shape, document)),
-        [](std::int32_t label) { return label >= 0; });
+        wanted(shape, document), [](std::int32_t label) { return label >= 0; });
     count += answer.documents.emplace_back(DocumentLoss{0, counted}).count;
   }
   Pass pass{.shape = shape, .names = names_of(shape), .w = leaves, .dropout_seed = dropout_seed};
   for (std::size_t d = 0; d < documents.size(); ++d) {
     if (answer.documents[d].count > 0) {
-      const auto sum = token_losses(pass, documents[d].tokens, labels[d]);
+      const auto sum = token_losses(pass, documents[d].tokens, wanted(shape, documents[d]));
       (sum / count).backward();  // adds to the gradients of the leaves
       answer.documents[d].sum = sum.is_meta() ? 0 : sum.item<double>();
       answer.loss += answer.documents[d].sum / static_cast<double>(count);

@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/detail/layout.h"
 #include "paradyse/plan/model.h"
+#include "paradyse/run/data.h"
 
 namespace paradyse {
 
@@ -59,8 +60,10 @@ struct Sample {
 // One of a batch, as a data set yields it: a view of a document or of a sample, which lives longer.
 struct Item {
   Item() = default;
-  // NOLINTBEGIN(google-explicit-constructor): both are items
+  // NOLINTBEGIN(google-explicit-constructor): these are items
   Item(TokenView ids, TokenView labels_of_ids = {}) : tokens(ids), labels(labels_of_ids) {}
+  Item(const Document& document)
+      : Item(document.tokens, document.labels ? TokenView(*document.labels) : TokenView()) {}
   Item(const Sample& sample) : labels(sample.labels), inputs(&sample.inputs) {}
   // NOLINTEND(google-explicit-constructor)
 
@@ -72,13 +75,10 @@ struct Item {
   const SampleInputs* inputs = nullptr;  // of a sample
 };
 
-// Of each document, with labels for each or for none; of each sample.  All of them live longer.
-// Throws std::invalid_argument for another number of lists of labels, or of labels in one.
-std::vector<Item> items_of(
-    const std::vector<std::vector<std::int32_t>>& documents,
-    const std::vector<std::vector<std::int32_t>>& labels = {});
-inline std::vector<Item> items_of(const std::vector<Sample>& samples) {
-  return {samples.begin(), samples.end()};
+// Of documents, of their tokens alone, or of samples.  All of them live longer.
+template <typename Shown>
+std::vector<Item> items_of(const std::vector<Shown>& shown) {
+  return {shown.begin(), shown.end()};
 }
 
 // Of a sample: the sizes of these row dims, but "batch".  Throws std::invalid_argument for one that
