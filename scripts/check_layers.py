@@ -15,7 +15,7 @@ LAYERS = [
     ["src/plan/layout"],
     ["src/plan/model"],
     ["src/plan/program"],
-    ["src/plan/ops"],  # the rows of plan/op_traits.h, which layers from program on ask
+    ["src/plan/ops"],  # the rows of plan/detail/op_traits.h, which layers from program on ask
     ["src/plan/strategy"],
     ["src/plan/cost"],
     ["src/plan/plan"],
@@ -45,7 +45,7 @@ LAYERS = [
 ]
 # Public headers whose name is not that of one source.
 HEADERS = {
-    "plan/index": "src/plan/base",
+    "plan/detail/index": "src/plan/base",
     "plan/writer": "src/plan/strategy",
     "run/backend": "src/run/comm",
     "run/communicator": "src/run/comm",

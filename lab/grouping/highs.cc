@@ -8,7 +8,7 @@
 #include <interfaces/highs_c_api.h>
 
 #include "lab/grouping/milp.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 namespace {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/run/gradients.h"
 #include "src/run/check/check_case.h"

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/gradients.h"
 #include "src/cli/backend_options.h"

@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/plan/cluster.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"

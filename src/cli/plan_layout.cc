@@ -10,7 +10,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/cluster.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/cli/commands.h"
 #include "src/cli/grid_options.h"

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/cli/commands.h"

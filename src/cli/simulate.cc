@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/cli/backend_options.h"
 #include "src/cli/commands.h"
 #include "src/cli/grid_options.h"

@@ -5,7 +5,7 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/device/device.h"
 #include "tests/device/device.h"

@@ -5,7 +5,7 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/gradients.h"

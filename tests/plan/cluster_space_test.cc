@@ -15,7 +15,7 @@
 
 #include "lab/grouping/rivals.h"
 #include "paradyse/plan/cluster.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/grouping/batch.h"

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/model/text/text_shape.h"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/batch/document_planner.h"

@@ -13,7 +13,7 @@
 
 #include "lab/flexsp/presets.h"
 #include "lab/grouping/rivals.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/search/grouping/batch.h"
 #include "tests/support/random_lengths.h"
 

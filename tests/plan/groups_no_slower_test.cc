@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/batch/document_planner.h"

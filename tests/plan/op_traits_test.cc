@@ -1,6 +1,6 @@
 // The table of op kinds answers for each of them, in its own words; nobody but its files asks which
 // kind an op is.
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/search/batch/plan_prediction.h"
 
 namespace paradyse::test {

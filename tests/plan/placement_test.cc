@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "paradyse/plan/plan.h"
 #include "src/plan/model/text/text_shape.h"
 #include "tests/support/plans.h"

@@ -13,7 +13,7 @@
 #include "lab/flexsp/space_check.h"
 #include "lab/grouping/rivals.h"
 #include "paradyse/plan/cluster.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/plan/explain.h"

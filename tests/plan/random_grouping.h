@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "lab/flexsp/presets.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/search/grouping/bounds.h"
 #include "src/plan/search/grouping/grouping.h"
 #include "src/plan/search/grouping/planners.h"

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/plan/search/layouts/sample_plans.h"
 #include "tests/plan/part_seconds.h"

@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/search/grouping/batch.h"
 #include "src/plan/search/layouts/sample_units.h"

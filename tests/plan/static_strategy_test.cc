@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/layers/layer_costs.h"

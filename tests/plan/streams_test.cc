@@ -16,8 +16,8 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/cost.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "paradyse/plan/detail/schedule.h"
-#include "paradyse/plan/op_traits.h"
 
 namespace paradyse {
 namespace {

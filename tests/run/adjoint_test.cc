@@ -7,7 +7,7 @@
 #include <ATen/core/PhiloxRNGEngine.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "paradyse/plan/strategy.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/kernels/kernels.h"

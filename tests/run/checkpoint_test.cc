@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "paradyse/run/accountant.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/model/text/text_shape.h"

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"

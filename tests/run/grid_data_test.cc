@@ -15,7 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/run/data/evoformer/alignment_samples.h"

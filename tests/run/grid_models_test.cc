@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/evoformer/evoformer.h"

@@ -11,7 +11,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/strategy.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/plan/model/stdit/stdit.h"

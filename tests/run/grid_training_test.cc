@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/train.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/run/weights/safetensors.h"

@@ -15,7 +15,7 @@
 
 #include "paradyse/plan/config.h"
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/data.h"

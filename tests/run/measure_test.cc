@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/cluster.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/data/synthetic_items.h"

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/model_folder.h"
 #include "paradyse/plan/parts.h"
 #include "paradyse/run/gradients.h"

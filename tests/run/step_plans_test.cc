@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/train.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/plan/search/batch/document_planner.h"

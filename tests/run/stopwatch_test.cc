@@ -20,7 +20,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/text/text_shape.h"
 #include "src/run/check/check.h"

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/kernels/cpu/lane_attention.h"
 #include "src/run/kernels/cpu/products.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/model.h"
 #include "paradyse/plan/strategy.h"
 

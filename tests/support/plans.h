@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/plan.h"
 
 namespace paradyse::test {

@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 #include <torch/library.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/memory/device_blocks.h"
 #include "tests/support/pretended_kernels.h"
 

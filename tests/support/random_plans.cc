@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/model/text/text_shape.h"
 
 namespace paradyse::test {

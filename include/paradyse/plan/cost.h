@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "paradyse/plan/detail/op_traits.h"
 #include "paradyse/plan/detail/schedule.h"
-#include "paradyse/plan/op_traits.h"
 
 namespace paradyse {
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/detail/time_model.h"
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/time_model.h"
 
 namespace paradyse {
 

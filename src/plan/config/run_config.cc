@@ -16,8 +16,8 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/plan/config.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/text_match.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/model.h"
 #include "src/plan/cost/ledger.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/median.h"
 
 namespace paradyse {

@@ -1,10 +1,10 @@
-#include "paradyse/plan/time_model.h"
+#include "paradyse/plan/detail/time_model.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 

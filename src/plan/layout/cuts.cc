@@ -3,8 +3,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/detail/layout.h"
-#include "paradyse/plan/index.h"
 
 namespace paradyse {
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 

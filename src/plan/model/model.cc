@@ -7,7 +7,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 namespace {

@@ -1,7 +1,7 @@
 // What ops that a condition scales hold while they run.
 #pragma once
 
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

@@ -1,6 +1,6 @@
 // (x, y) -> x + y, all [T, H], in y's memory.  Both gradients are that of the sum, in its memory;
 // x's is a copy where it grows before y's has been read (`apart`).
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

@@ -21,7 +21,7 @@
 
 #include <algorithm>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/ops/masks.h"
 #include "src/plan/ops/needs.h"
 

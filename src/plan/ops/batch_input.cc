@@ -2,7 +2,7 @@
 // the op says, of each rank its piece.
 //
 // It is there whenever it is wanted, so it is made again rather than saved; it has no gradient.
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 namespace {

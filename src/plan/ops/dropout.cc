@@ -3,7 +3,7 @@
 // m is a function of seed, site, token and column (rows of samples may share it along a dim), so
 // the adjoint draws it again.  It makes a gradient of its own: others may read that of the result,
 // too.
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

@@ -7,7 +7,7 @@
 //
 // All are alike [rows, columns], and each rank scores its own rows: nothing is sent.  The adjoint
 // hands d on; v is the batch's.
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 namespace {

@@ -1,6 +1,6 @@
 // () -> w: the wanted rows of the part's stack, from all ranks of the weight domain; issued
 // ahead.  Adjoint: the gradient of these rows, summed over the domain into their owners'.
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 namespace {

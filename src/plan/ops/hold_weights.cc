@@ -1,6 +1,6 @@
 // () -> w: this rank's own rows of the part's stack, the parameter itself.  Nothing runs, nothing
 // is sent; linears add straight into the parameter's gradient.
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

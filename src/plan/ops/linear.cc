@@ -11,7 +11,7 @@
 // adjoint makes again: dx += s (dy B) A, dA = s (dy B)^T x, dB = s dy^T (x A^T).
 #include <algorithm>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/ops/products.h"
 
 namespace paradyse {

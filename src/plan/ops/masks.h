@@ -2,7 +2,7 @@
 // src/run/ops/masks.h makes them.
 #pragma once
 
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

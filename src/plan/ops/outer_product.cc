@@ -8,7 +8,7 @@
 // i alone.
 #include <algorithm>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/ops/needs.h"
 
 namespace paradyse {

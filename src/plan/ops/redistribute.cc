@@ -2,7 +2,7 @@
 //
 // From copies forward C and adjoint C^T; from a sum to a partition (`transposed`) forward C^T and
 // adjoint C, of the way back.
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 namespace {

@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

@@ -3,7 +3,7 @@
 //
 // Adjoint: dy is the sum over a line's rows; of a rank's own rows alone a term of it.  Of tiles
 // each writes the sums of its own lines.
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

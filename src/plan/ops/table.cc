@@ -1,7 +1,7 @@
 // The table of op kinds: a row for each, in the order of OpKind; the rest of src/plan/ops/ is one
 // file a kind.
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

@@ -5,7 +5,7 @@
 // All are stored channel by channel, [C, i, j], so each is a product of two matrices.
 // Of a rank's own k alone it is a term of the sum.
 // Adjoint: da_ik = sum_j do_ij b_jk, db_jk = sum_i do_ij a_ik; incoming with k first.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/ops/needs.h"
 #include "src/plan/ops/products.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/strategy.h"
 
 namespace paradyse {

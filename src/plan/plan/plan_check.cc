@@ -1,5 +1,5 @@
 // The checker: what is wrong with a plan that could be read.  The rules are in check/.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/plan.h"
 
 namespace paradyse {

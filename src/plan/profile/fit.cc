@@ -8,7 +8,7 @@
 
 #include <Eigen/Core>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/profile/held_out.h"
 #include "src/plan/profile/hybrid.h"

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "paradyse/plan/detail/time_model.h"
 #include "paradyse/plan/profile.h"
-#include "paradyse/plan/time_model.h"
 
 namespace paradyse {
 

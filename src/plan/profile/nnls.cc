@@ -6,7 +6,7 @@
 
 #include <Eigen/QR>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/json_text.h"

@@ -9,7 +9,7 @@
 
 #include <Eigen/QR>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/median.h"
 #include "src/plan/cost/node_cores.h"
 #include "src/plan/profile/held_out.h"

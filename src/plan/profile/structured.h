@@ -21,8 +21,8 @@
 #include <string>
 #include <utility>
 
+#include "paradyse/plan/detail/time_model.h"
 #include "paradyse/plan/profile.h"
-#include "paradyse/plan/time_model.h"
 
 namespace paradyse {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 namespace {

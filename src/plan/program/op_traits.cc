@@ -1,6 +1,6 @@
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/program/early_messages.h"
 
 namespace paradyse {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "paradyse/plan/detail/op_traits.h"
 #include "paradyse/plan/detail/schedule.h"
-#include "paradyse/plan/op_traits.h"
 
 namespace paradyse {
 

@@ -4,7 +4,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse {

@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "src/plan/program/early_messages.h"
 
 namespace paradyse {

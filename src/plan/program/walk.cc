@@ -2,9 +2,9 @@
 #include <map>
 #include <stdexcept>
 
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "paradyse/plan/detail/schedule.h"
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
 #include "src/plan/program/over_domain.h"
 
 namespace paradyse {

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/report/prediction_error.h"
 #include "src/plan/report/run_report.h"
 

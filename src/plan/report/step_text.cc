@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/report/run_report.h"

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/program/bodies.h"
 
 namespace paradyse {

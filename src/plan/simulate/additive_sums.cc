@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/program/bodies.h"
 #include "src/plan/simulate/core_sharing.h"
 

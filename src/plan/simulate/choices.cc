@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/plan.h"
 #include "src/plan/base/text_match.h"

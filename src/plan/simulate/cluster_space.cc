@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/cost/memory_signature.h"
 #include "src/plan/search/batch/micro_batches.h"

@@ -4,7 +4,7 @@
 #include <limits>
 #include <map>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "paradyse/plan/cluster.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/program/bodies.h"
 #include "src/plan/simulate/op_cost.h"

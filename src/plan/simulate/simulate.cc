@@ -7,7 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/cost/memory_signature.h"
 #include "src/plan/cost/whole_weights.h"
 #include "src/plan/plan/group_timeline.h"

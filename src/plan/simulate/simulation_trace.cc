@@ -1,7 +1,7 @@
 // Spans as Trace Event Format: complete events, microseconds.
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/simulate.h"
 
 namespace paradyse {

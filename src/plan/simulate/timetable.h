@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/simulate/memory_trail.h"
 #include "src/plan/simulate/op_cost.h"

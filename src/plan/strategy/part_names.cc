@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/strategy.h"
 #include "src/plan/model/families.h"
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/model/families.h"
 #include "src/plan/strategy/mlp_names.h"

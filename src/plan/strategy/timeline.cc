@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/built_parts.h"
 #include "src/plan/strategy/table.h"

@@ -4,8 +4,8 @@
 #include <limits>
 #include <stdexcept>
 
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 
 namespace paradyse {
 

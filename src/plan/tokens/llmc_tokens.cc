@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/tokens/indexed_tokens.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <tuple>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/model.h"
 #include "paradyse/plan/plan.h"
 #include "src/run/check/check_case.h"

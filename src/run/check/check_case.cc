@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/gradients.h"
 #include "src/run/check/own_rounding.h"
 #include "src/run/kernels/kernels.h"

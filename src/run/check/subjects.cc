@@ -3,7 +3,7 @@
 #include <map>
 #include <random>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/data.h"
 #include "src/plan/model/small_models.h"
 #include "src/run/check/check.h"

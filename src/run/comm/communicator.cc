@@ -1,7 +1,7 @@
 #include "paradyse/run/communicator.h"
 
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/detail/transfer.h"
-#include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/boxes.h"
 

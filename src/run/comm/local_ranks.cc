@@ -8,7 +8,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/comm/meeting.h"
 
 namespace paradyse {

@@ -29,7 +29,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/communicator.h"
 #include "src/run/device/streams.h"
 

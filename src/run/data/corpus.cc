@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/detail/layout.h"
-#include "paradyse/plan/index.h"
 #include "paradyse/run/data.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"

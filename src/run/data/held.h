@@ -6,8 +6,8 @@
 
 #include <ATen/ATen.h>
 
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/detail/layout.h"
-#include "paradyse/plan/index.h"
 
 namespace paradyse {
 

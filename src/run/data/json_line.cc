@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/detail/layout.h"
-#include "paradyse/plan/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/data/held.h"
 
 namespace paradyse {

@@ -5,7 +5,7 @@
 #include <random>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/data/sample_memory.h"
 #include "src/run/device/host_memory.h"
 

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/tokens/mapped_file.h"

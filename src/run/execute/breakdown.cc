@@ -1,7 +1,7 @@
 #include "src/run/execute/breakdown.h"
 
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "src/run/execute/processor_seconds.h"
 
 namespace paradyse {

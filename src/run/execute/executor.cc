@@ -16,8 +16,8 @@
 
 #include <c10/core/InferenceMode.h>
 
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "src/run/execute/breakdown.h"
 #include "src/run/execute/part_times.h"
 #include "src/run/execute/trace.h"

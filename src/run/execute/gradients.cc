@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/data.h"
 #include "src/plan/cost/whole_weights.h"
 #include "src/plan/plan/group_timeline.h"

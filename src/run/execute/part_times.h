@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/time_model.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/time_model.h"
 #include "src/run/device/streams.h"
 #include "src/run/execute/processor_seconds.h"
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/detail/costed_parts.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/execute/executor.h"
 #include "src/run/execute/session_state.h"
 #include "src/run/execute/trace.h"

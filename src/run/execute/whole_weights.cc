@@ -6,7 +6,7 @@
 
 #include <c10/core/InferenceMode.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/plan/cost/whole_weights.h"
 

@@ -8,7 +8,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/program.h"
 #include "src/run/kernels/dropout.h"
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <numeric>
 
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/detail/transfer.h"
-#include "paradyse/plan/index.h"
 #include "src/run/device/device.h"
 #include "src/run/measure/measure.h"
 

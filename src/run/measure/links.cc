@@ -9,8 +9,8 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/detail/transfer.h"
-#include "paradyse/plan/index.h"
 #include "src/run/device/device.h"
 #include "src/run/device/streams.h"
 #include "src/run/measure/measure.h"

@@ -13,7 +13,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/communicator.h"
 #include "paradyse/run/weights.h"
 #include "src/run/device/device.h"

@@ -7,7 +7,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/strategy.h"
 #include "paradyse/run/communicator.h"

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/layout/dims_text.h"

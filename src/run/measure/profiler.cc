@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/session.h"

@@ -16,7 +16,7 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/run/memory/device_blocks.h"
 #include "src/run/memory/device_memory.h"

@@ -2,7 +2,7 @@
 //
 // Adjoint: both gradients are that of out, one tensor; whoever adds to x's later finds that y's has
 // been read, or (`apart`) x's is a copy.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {

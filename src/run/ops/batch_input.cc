@@ -1,6 +1,6 @@
 // () -> x: of what the batch brings the tensor of x's name, or of its columns that the op says, of
 // each rank its piece.  No gradient.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {

@@ -7,7 +7,7 @@
 // over rows.
 #include <algorithm>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/ops/frame.h"
 

@@ -4,7 +4,7 @@
 // 2021, supplement 1.11.6).
 //
 // Adjoint: dy = (gradient of the result) m / (1 - p), with m drawn again.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {

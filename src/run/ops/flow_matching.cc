@@ -1,6 +1,6 @@
 // (y, v) -> d [rows, columns]: the loss is the sum of (y - v)^2, which is counted for the sample
 // that a row is of; d, its gradient to y.  Both are 0 where v is NaN.  The adjoint hands d on.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/ops/frame.h"
 

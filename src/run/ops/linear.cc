@@ -10,8 +10,8 @@
 // adapters (LowRank) have gradients of their own.
 #include <span>
 
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {

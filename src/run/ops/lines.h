@@ -1,7 +1,7 @@
 // Rows of lines, where another matrix has one row a line.
 #pragma once
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {

@@ -7,7 +7,7 @@
 
 #include <ATen/Dispatch.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/ops/masks.h"
 #include "src/run/ops/masks.h"
 

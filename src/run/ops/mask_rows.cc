@@ -1,7 +1,7 @@
 // y w in y's memory: y [T, C], w [T] 1 for rows that count and 0 for others.
 //
 // Adjoint: dy = (gradient of the result) w.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/masks.h"
 
 namespace paradyse::ops {

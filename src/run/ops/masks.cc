@@ -5,7 +5,7 @@
 
 #include <ATen/Dispatch.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/kernels/cpu/products.h"
 
 namespace paradyse::ops {

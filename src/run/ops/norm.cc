@@ -5,7 +5,7 @@
 //
 // Adjoint: makes the statistics of each row again from x; adds to dx where other readers of x have
 // left a gradient, and always to dw and db.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 #include "src/run/ops/rms_norm.h"
 

@@ -3,7 +3,7 @@
 // A product [A, s] x [s, B] for each i and j.  Adjoint: da_i = scale sum_j b_j do_ij^T and
 // db_j = scale sum_i a_i do_ij, [s, A] and [s, B]; in narrow types each is added up in the type of
 // sums, in room for one, and rounded once.  Of a `tile` of i, da is made for it and db added to.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/kernels/cpu/products.h"
 #include "src/run/ops/frame.h"
 

@@ -2,7 +2,7 @@
 // RMSNorm, by one vector for all query heads and one for all key heads; value heads are copied.
 //
 // Columns of qkv: query heads | key heads | value heads, of which a rank may have none.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 #include "src/run/ops/rms_norm.h"
 

@@ -3,7 +3,7 @@
 // One copy table serves both directions: forward copies by it and the adjoint adds up by its
 // transpose; where x is a sum, forward adds up and the adjoint copies.  Either may be *issued*
 // ahead and waited for when the op runs.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {

@@ -4,7 +4,7 @@
 // sin + b cos) of the angle t f_i, i < D/2.  The *table* has cosines and sines [positions, D/2] of
 // a micro-batch's longest document, made once for all its ops.  Adjoint: the gradient turned back,
 // in place.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/device/host_copies.h"
 #include "src/run/ops/frame.h"
 

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/attention_blocks.h"
 #include "src/run/ops/ring.h"
 

@@ -1,6 +1,6 @@
 // The table of op implementations, in the order of OpKind: a row for each, one file a kind.
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "src/run/ops/ops.h"
 
 namespace paradyse {

@@ -2,7 +2,7 @@
 // a, b and o are stored channel by channel, [C, i, j], so each is a product of two matrices.
 //
 // Adjoint: da = do b, db = do^T a; incoming da = b do^T, db = a do.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {

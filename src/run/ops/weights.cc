@@ -4,7 +4,7 @@
 // wants, from all ranks of the weight domain; *issued* ahead, waited for when the op runs.
 // Adjoint of a gather: dw is summed over the domain into the owners' gradients; a rank without a
 // reader of w joins with zeros.  It may end later than it began: dw stays until then.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/ops/frame.h"
 
 namespace paradyse::ops {

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/execute/gather.h"

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/plan/base/xxh64.h"
 #include "src/plan/plan/group_timeline.h"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/batch_planner.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/run/device/device.h"
 #include "src/run/execute/gather.h"

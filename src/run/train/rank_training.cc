@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/session.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/run/data/stdit/made_clips.h"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/xxh64.h"
 #include "src/plan/config/fields.h"
 #include "src/run/execute/gather.h"

@@ -18,7 +18,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/text_match.h"

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/profile/run_costs.h"

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <png.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/data/stdit/made_clips.h"
 #include "src/run/train/plan_or_throw.h"

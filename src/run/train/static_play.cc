@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/run/device/stopwatch.h"
 #include "src/run/execute/within_memory.h"

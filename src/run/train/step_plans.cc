@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/layout/dims_text.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/run/measure/measure.h"

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/base/text_match.h"
 #include "src/run/device/device.h"

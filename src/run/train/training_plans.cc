@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/config/fields.h"
 #include "src/plan/plan/explain.h"

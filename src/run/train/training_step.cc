@@ -13,7 +13,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/run/device/host_copies.h"
 #include "src/run/device/stopwatch.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/kernels/cpu/vectors.h"
 
 namespace paradyse {

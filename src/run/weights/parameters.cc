@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/detail/transfer.h"
-#include "paradyse/plan/index.h"
 #include "paradyse/run/accountant.h"
 #include "paradyse/run/weights.h"
 #include "src/plan/base/text_match.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "paradyse/plan/cost.h"
+#include "paradyse/plan/detail/time_model.h"
 #include "paradyse/plan/model.h"
-#include "paradyse/plan/time_model.h"
 
 namespace paradyse {
 

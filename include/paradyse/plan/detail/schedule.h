@@ -10,7 +10,7 @@
 #include <ranges>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/program.h"
 
 namespace paradyse {

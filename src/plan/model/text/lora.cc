@@ -16,7 +16,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/model.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/sha256.h"

@@ -13,7 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/sha256.h"
 #include "src/plan/base/text_match.h"

@@ -1,4 +1,4 @@
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
 

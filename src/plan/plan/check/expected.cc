@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/plan/check/findings.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <set>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/plan_path.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/plan/check/findings.h"

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/planning.h"
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/largest.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/batch/micro_batches.h"

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/largest.h"
 #include "src/plan/base/number_text.h"

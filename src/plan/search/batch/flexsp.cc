@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"

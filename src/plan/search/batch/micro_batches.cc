@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/layers/layer_planner.h"
 

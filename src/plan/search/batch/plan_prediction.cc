@@ -4,7 +4,7 @@
 #include <iterator>
 #include <numeric>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/cost/memory_signature.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/program/bodies.h"

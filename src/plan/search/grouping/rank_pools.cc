@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "paradyse/plan/detail/correction.h"
 #include "paradyse/plan/detail/planning_task.h"
+#include "paradyse/plan/detail/time_model.h"
 #include "paradyse/plan/strategy.h"
-#include "paradyse/plan/time_model.h"
 #include "src/plan/search/layers/part_cost.h"
 #include "src/plan/search/layers/partial_layers.h"
 

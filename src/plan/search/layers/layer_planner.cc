@@ -19,7 +19,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/renamed.h"
 
 namespace paradyse {

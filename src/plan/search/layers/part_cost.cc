@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 namespace {

@@ -12,8 +12,8 @@
 #include "paradyse/plan/detail/costed_parts.h"
 #include "paradyse/plan/detail/planning_task.h"
 #include "paradyse/plan/detail/schedule.h"
+#include "paradyse/plan/detail/time_model.h"
 #include "paradyse/plan/strategy.h"
-#include "paradyse/plan/time_model.h"
 #include "src/plan/cost/node_cores.h"
 
 namespace paradyse {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/search/layouts/layout_graph.h"
 #include "src/plan/search/layouts/part_ways.h"
 

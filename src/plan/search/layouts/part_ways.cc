@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "paradyse/plan/cost.h"
-#include "paradyse/plan/index.h"
-#include "paradyse/plan/op_traits.h"
+#include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/op_traits.h"
 #include "src/plan/search/layers/part_choices.h"
 
 namespace paradyse {

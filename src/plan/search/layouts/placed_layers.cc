@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/search/layers/part_cost.h"
 

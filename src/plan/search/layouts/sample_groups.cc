@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/grouping/planners.h"
 #include "src/plan/search/grouping/rank_pools.h"

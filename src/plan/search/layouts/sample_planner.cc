@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/layout/dims_text.h"
 #include "src/plan/search/batch/micro_batches.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/layout_planner.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/batch/micro_batches.h"

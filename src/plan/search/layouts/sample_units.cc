@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/detail/layout.h"
-#include "paradyse/plan/index.h"
 
 namespace paradyse {
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"

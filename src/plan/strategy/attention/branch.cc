@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/strategy/attention/places.h"
 #include "src/plan/strategy/table.h"
 

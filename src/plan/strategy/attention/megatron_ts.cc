@@ -1,7 +1,7 @@
 // MegatronTS: tensor parallelism with sequence parallelism (Korthikanti et al. 2022); weights held.
 #include <stdexcept>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
 

@@ -7,7 +7,7 @@
 // attention output and its log-sum-exp, and what is transient is a group's.
 #include <algorithm>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
 

@@ -3,7 +3,7 @@
 // Rank i u + j of the group is member j of row i: the u members of a row trade tokens for heads, so
 // that each has all the row's tokens with its own heads, and the members j of all rows are a ring.
 // u = 1 is MegatronCZ's ring, u = p the exchange of UlyssesZ.
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
 

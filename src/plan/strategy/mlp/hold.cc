@@ -2,7 +2,7 @@
 // (tensor parallelism with sequence parallelism, Korthikanti et al. 2022).
 #include <algorithm>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
 

@@ -10,7 +10,7 @@
 // count for both residues of the pair.
 #include <stdexcept>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/writer.h"
 #include "src/plan/strategy/table.h"
 

@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/comm/gloo/communicator.h"
 #include "src/run/comm/gloo/meeting.h"
 #include "src/run/comm/rendezvous/address.h"

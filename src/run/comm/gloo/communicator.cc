@@ -20,7 +20,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/accountant.h"
 #include "src/run/comm/boxes.h"
 #include "src/run/kernels/cpu/regions.h"

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/run/communicator.h"
 
 namespace paradyse::nccl {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/base/printable.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/run/data/evoformer/alignment_formats.h"

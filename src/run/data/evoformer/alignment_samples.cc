@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/plan/model/evoformer/evoformer.h"
 #include "src/run/data/held.h"
 

@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/data/held.h"
 #include "src/run/data/stdit/clips.h"
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 #include "src/run/kernels/cpu/vectors.h"
 
 namespace paradyse::kernels {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "paradyse/plan/index.h"
+#include "paradyse/plan/detail/index.h"
 
 namespace paradyse::fast {
 

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/dtype.h"
-#include "paradyse/plan/index.h"
 #include "paradyse/plan/program.h"
 
 namespace paradyse {
