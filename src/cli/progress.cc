@@ -105,6 +105,16 @@ ProgressHook Progress::hook(bool quiet) {
 
 void Progress::show(const StepReport& report) {
   constexpr std::int64_t kStanding = 10;  // steps
+  if (report.skipped) {
+    const std::string facts = fmt::format("step {}/{}  skipped", report.step, report.steps);
+    if (terminal_) {
+      keep_ = true;
+      draw(report.step, report.steps, facts);
+    } else {
+      tell("{}\n", facts);
+    }
+    return;
+  }
   const double now = static_cast<double>(report.tokens) / report.seconds;
   tokens_per_s_ = tokens_per_s_ == 0 ? now : 0.8 * tokens_per_s_ + 0.2 * now;
   const std::string facts = fmt::format(

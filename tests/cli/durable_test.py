@@ -438,6 +438,29 @@ class BadStepTest(DurableTest):
             "--set", "optimizer.max_grad_norm=0", "--set", "train.steps=40", code=FAILED)
         self.assertIn("bad step 10 in a row", done.stderr)
 
+    # A step that was good ruins the weights: all after it are bad, however often it is trained again.
+    def test_weights_that_are_past_help(self):
+        for policy in ("skip", "rollback"):
+            run = self.folder / "runs" / policy
+            self.run_program(
+                "train", "-c", self.config, "--set", f"output.name={policy}", "--set", "train.steps=6",
+                "--set", "checkpoint.every=3")
+            done = self.run_program(
+                "train", "--resume", run, "--set", "train.steps=60", "--set", "optimizer.lr=1e30",
+                "--set", "optimizer.max_grad_norm=0", "--set", f"train.on_bad_step={policy}", code=FAILED)
+            self.assertIn("bad step 10 in a row", done.stderr)
+            self.assertNotIn("train.on_bad_step = skip or", done.stderr)  # that is set
+            kept = {folder.name for folder in (run / "checkpoints").iterdir()}
+            self.assertLessEqual({"000003", "000006"}, kept)
+
+    def test_skipped_steps_are_not_counted_as_trained(self):
+        run, done = self.odd("skip", "train.loss_spike=1.3")
+        summary = json.loads(done.stdout)
+        lines = [line for line in self.lines(run) if not line.get("skipped")]
+        self.assertLess(len(lines), 28)
+        self.assertEqual(summary["tokens"], sum(line["tokens"] for line in lines))
+        self.assertAlmostEqual(summary["seconds"], sum(line["seconds"] for line in lines), places=6)
+
 
 class RestartTest(DurableTest):
     def ranks_of(self, launcher):

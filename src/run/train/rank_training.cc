@@ -189,7 +189,8 @@ class RankTraining {
 
   // The step to go on with; none: the run is to stop before this one.
   std::optional<std::int64_t> train(std::int64_t step) {
-    if (checkpoints_.due(step)) {
+    // after bad steps the weights may be past help: those of before are kept until one is good
+    if (bad_in_a_row_ == 0 && checkpoints_.due(step)) {
       write_checkpoint(step, scale_);
     }
     const StaticTurn turn =
@@ -220,10 +221,7 @@ class RankTraining {
         .switching_seconds = seconds_since(begin)};
     session_.note("take the plan", "switch", begin);
     if (left_out_.contains(step)) {
-      if (first_) {
-        run_.record.add(skipped_step(run_, now));
-      }
-      return step + 1;
+      return done(step, first_ ? std::optional(skipped_step(run_, now)) : std::nullopt);
     }
     const LossScale scale_before = scale_;
     std::optional<StepReport> report;
@@ -236,13 +234,23 @@ class RankTraining {
     if (bad) {
       return after(*std::move(bad), step, scale_before);
     }
-    bad_in_a_row_ = 0;
+    if (step > last_bad_) {  // not one that is trained again after a rollback
+      bad_in_a_row_ = 0;
+    }
     if (first_ && run_.config().output.trace) {
       run_.trace.add_step(step + 1, begin);
     }
     if (turn == StaticTurn::after) {
       compared = play_static(run_, step, scale_.value(), session_);
     }
+    return done(step, std::move(report), std::move(compared));
+  }
+
+  // Measures the held-out loss after the step where that is due, and notes it; gives the next step.
+  std::int64_t done(
+      std::int64_t step,
+      std::optional<StepReport> report,
+      std::optional<ComparedStep> compared = {}) {
     const std::int64_t every = run_.config().train.eval_every;
     std::optional<EvalResult> evaluated;
     if (every > 0 && (step + 1) % every == 0) {
@@ -253,6 +261,10 @@ class RankTraining {
       if (evaluated && !evaluated->interrupted) {
         report->eval_loss = evaluated->loss;
         report->eval_seconds = evaluated->seconds;
+      } else if (evaluated) {
+        run_.record.note(fmt::format(
+            "the held-out loss after step {} was interrupted: metrics.jsonl does not have it",
+            step + 1));
       }
       run_.record.add(beside(*std::move(report), std::move(compared)));
     }
@@ -267,6 +279,7 @@ class RankTraining {
         "bad step",
         session_.world());
     const bool enough = ++bad_in_a_row_ >= kMostBadInARow;
+    last_bad_ = std::max(last_bad_, step);
     std::optional<Resumed> before;
     if (policy == "rollback" && !enough) {
       before = checkpoints_.newest();
@@ -278,9 +291,8 @@ class RankTraining {
                         ? "; the step is skipped (train.on_bad_step)"
                         : "; there is no checkpoint to go back to (train.on_bad_step = rollback), "
                           "so the step is skipped"));
-        run_.record.add(*std::move(bad.report));
       }
-      return step + 1;
+      return done(step, std::move(bad.report));
     }
     if (before) {
       if (first_) {
@@ -297,9 +309,10 @@ class RankTraining {
     write_checkpoint(step, scale_before, IfNotWritten::tell);
     throw NotFinite(fmt::format(
         "{}. {}A lower optimizer.lr, a longer warm-up or clipping (optimizer.max_grad_norm) may "
-        "help, or train.on_bad_step = skip or rollback; the weights before the step {}",
+        "help{}; the weights before the step {}",
         what,
         enough ? fmt::format("That was bad step {} in a row. ", bad_in_a_row_) : "",
+        policy == "stop" ? ", or train.on_bad_step = skip or rollback" : "",
         where_weights_are(step, not_saved)));
   }
 
@@ -548,6 +561,7 @@ class RankTraining {
   RunCheckpoints checkpoints_;
   std::set<std::int64_t> left_out_;                   // steps before which training went back
   int bad_in_a_row_ = 0;                              // steps
+  std::int64_t last_bad_ = -1;                        // step
   std::int64_t evaluated_after_ = -1;                 // steps
   std::unique_ptr<BatchPlanner> evaluation_planner_;  // rank 0's, once it is needed
 };

@@ -378,7 +378,7 @@ void RunFolder::write_step(const StepReport& report) {
       {"documents", report.documents},
       {"tokens", report.tokens},
       {"seconds", report.seconds},
-      {"tokens_per_s", static_cast<double>(report.tokens) / report.seconds},
+      {"tokens_per_s", report.skipped ? 0 : static_cast<double>(report.tokens) / report.seconds},
       {"predicted_seconds", report.predicted_seconds},
       {"planning_seconds", report.planning_seconds},
       {"late", report.late},
@@ -431,7 +431,8 @@ void RunFolder::write_step(const StepReport& report) {
             {{"train/loss", report.loss},
              {"train/learning_rate", report.learning_rate},
              {"train/gradient_norm", report.gradient_norm},
-             {"speed/tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
+             {"speed/tokens_per_second",
+              report.skipped ? 0 : static_cast<double>(report.tokens) / report.seconds},
              {"speed/step_seconds", report.seconds},
              {"speed/step_seconds_predicted", report.predicted_seconds},
              {"memory/peak_bytes", static_cast<double>(report.peak_bytes)},
@@ -475,8 +476,12 @@ fs::path RunFolder::place_model() {
   const char* const weights = adapters ? kAdapterWeights : "model.safetensors";
   fs::path aside;
   if (fs::exists(model)) {
-    if (fs::exists(model / weights) &&
-        file_xxh64(model / weights) == file_xxh64(partial / weights)) {
+    const auto same = [&](const char* name) {  // neither has it, or both have the same
+      const bool there = fs::exists(partial / name);
+      return there == fs::exists(model / name) &&
+             (!there || file_xxh64(model / name) == file_xxh64(partial / name));
+    };
+    if (same(weights) && same("config.json") && same("adapter_config.json")) {
       fs::remove_all(partial);
       return aside;
     }

@@ -308,11 +308,11 @@ void RunRecord::count(const StepReport& report) {
     summary_.evaluations.push_back({.step = report.step, .loss = *report.eval_loss});
   }
   ++summary_.steps;
-  summary_.tokens += report.tokens;
-  summary_.seconds += report.seconds;
-  summary_.late_plans += report.late ? 1 : 0;
-  summary_.predicted_seconds += report.predicted_seconds;
   if (!report.skipped) {
+    summary_.tokens += report.tokens;
+    summary_.seconds += report.seconds;
+    summary_.late_plans += report.late ? 1 : 0;
+    summary_.predicted_seconds += report.predicted_seconds;
     prediction_error_.add(report.predicted_seconds, report.seconds);
   }
   summary_.prediction_error = prediction_error_.error();
