@@ -54,7 +54,10 @@ std::optional<Membership> processes(const BackendOptions& options) {
         ": no environment variable gives the rank and the number of processes; start it with "
         "`paradyse launch -n 4 -- ...`, torchrun, srun or mpirun");
   }
-  return options.backend == "auto" && member && member->size == 1 ? std::nullopt : member;
+  // Many a shell has the variables of a job of one process; a launched one is one rank.
+  return options.backend == "auto" && member && member->size == 1 && !member->kept_elsewhere
+             ? std::nullopt
+             : member;
 }
 
 GlooOptions gloo_options(const BackendOptions& options, const Membership& member) {

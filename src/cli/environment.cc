@@ -59,6 +59,7 @@ std::optional<Membership> membership(const Variables& variable) {
   if (has("RANK") && has("WORLD_SIZE")) {
     m = of("torchrun", "RANK", "WORLD_SIZE");
     m.kept_elsewhere = text(variable, kLaunched) == "True";
+    m.launcher = m.kept_elsewhere ? "paradyse launch" : m.launcher;
     m.agent = !m.kept_elsewhere && text(variable, "TORCHELASTIC_USE_AGENT_STORE") == "True";
     m.one_machine = m.agent && text(variable, "LOCAL_WORLD_SIZE") == text(variable, "WORLD_SIZE");
     m.attempt = text(variable, "TORCHELASTIC_RESTART_COUNT");

@@ -11,7 +11,7 @@ namespace paradyse::cli {
 inline constexpr const char* kLaunched = "PARADYSE_LAUNCHED";
 
 struct Membership {
-  std::string launcher;  // "torchrun", "SLURM", "mpirun": for messages
+  std::string launcher;  // "paradyse launch", "torchrun", "SLURM", "mpirun": for messages
   int rank = 0;
   int size = 1;
   std::string host;             // where rank 0's process keeps the rendezvous; "": not said

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "paradyse/plan/detail/index.h"
+#include "src/plan/base/number_text.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/batch/table.h"
@@ -387,10 +388,16 @@ class OneSize final : public DocumentPlanner {
     const int size = std::min(ranks, task().ranks);
     Answer answer{.plan = Groups(documents(), lengths, caps).make(size), .why_not = {}};
     if (!answer.plan) {
-      answer.why_not = "no plan fits in groups of " + std::to_string(size) +
-                       " ranks: documents of up to " + std::to_string(longest_of(lengths)) +
-                       " tokens do not fit. Give more memory, parallel.recompute = \"layer+full\", "
-                       "or another parallel.batch_planner";
+      const std::string groups = "groups of " + counted(size, "rank");
+      answer.why_not =
+          documents().rooms(size, Caps::held).empty() && task().memory_per_rank == 0
+              ? "no plan: parallel.attention or parallel.mlp allow nothing that " + groups +
+                    " can run among " + counted(task().ranks, "rank") +
+                    ". Give another strategy, or another parallel.batch_planner"
+              : "no plan fits in " + groups + ": documents of up to " +
+                    std::to_string(longest_of(lengths)) +
+                    " tokens do not fit. Give more memory, parallel.recompute = \"layer+full\", "
+                    "or another parallel.batch_planner";
     }
     return answer;
   }
