@@ -24,6 +24,17 @@ class StepTrainer:
         if arguments.gradient_accumulation_steps != 1 or arguments.max_steps < 1:
             raise ValueError("StepTrainer: a batch is a whole step; set gradient_accumulation_steps=1 and "
                              "max_steps")
+        ignored = [name for name, value in (
+            ("label_smoothing_factor", getattr(arguments, "label_smoothing_factor", 0)),
+            ("fp16", getattr(arguments, "fp16", False)),  # its loss scale is not Step's
+            ("compute_loss_func", getattr(self, "compute_loss_func", None)),
+            ("loss_type", getattr(arguments, "loss_type", "nll") not in (None, "nll")),
+            ("model.config.output_router_logits",
+             getattr(getattr(getattr(self, "model", None), "config", None), "output_router_logits", False)))
+            if value]
+        if ignored:
+            raise ValueError(f"StepTrainer: the loss of a step is the mean over its labels of the models' own "
+                             f"cross-entropy, so {', '.join(ignored)} would do nothing; leave out what is set there")
         self._steps, self._items = steps, items
 
     def get_train_dataloader(self) -> DataLoader[Any]:

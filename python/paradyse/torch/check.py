@@ -1,6 +1,7 @@
 """Whether a model on its plan has the loss and gradients of one process: the first thing to run."""
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,13 +52,18 @@ def check(model: Any, batch: Sequence[Any], planner: Planner | None = None) -> C
         model.zero_grad(set_to_none=True)
         return loss, grads
 
-    exact, wanted = played(copy.deepcopy(model).double(), alone)
+    reference = copy.deepcopy(model).double()
+    if hasattr(reference, "set_experts_implementation"):  # grouped products have no float64
+        reference.set_experts_implementation("eager")
+    exact, wanted = played(reference, alone)
     norms = {name: float(grad.norm()) for name, grad in wanted.items()}
     floor = max(FLOOR * sum(norm**2 for norm in norms.values()) ** 0.5, 1e-300)
 
     def worst(grads: dict[str, torch.Tensor]) -> tuple[float, str]:
-        return max((float((grads[name].double() - grad).norm()) / max(norms[name], floor), name)
-                   for name, grad in wanted.items())
+        differences = {name: float((grads[name].double() - grad).norm()) / max(norms[name], floor)
+                       for name, grad in wanted.items()}
+        # NaN is below nothing and above nothing
+        return max((math.inf if math.isnan(one) else one, name) for name, one in differences.items())
 
     loss, grads = played(model, planner)
     own = worst(played(model, alone)[1])[0]

@@ -6,7 +6,6 @@ the query heads H r // p to H (r + 1) // p of all its tokens (Ulysses, arXiv 230
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -29,21 +28,23 @@ def wait(work: Any, seconds: float, what: str) -> None:
             "that failed; a longer deadline is Planner(deadline=seconds)") from error
 
 
-@dataclass
 class Exchange:
-    """How the documents of a group travel in one micro-batch; each model call has one as `paradyse=`."""
+    """How the documents of a group travel in one micro-batch; each model call has one as `paradyse=`.
 
-    lengths: Sequence[int]  # tokens of each document; none: an idle rank
-    rank: int = 0  # this one, in the group
-    ranks: int = 1
-    group: Any = None  # its torch.distributed.ProcessGroup
-    name: str = "one process"  # for errors: group, micro-batch, documents
-    deadline: float = 600.0  # seconds
-    device: torch.device | str = "cpu"
-    calls: int = field(default=0, init=False)  # of attention
-    causal: bool = field(default=True, init=False)  # each of them
+    No dataclass: fully_shard with a mixed-precision policy copies those among a model's inputs.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, lengths: Sequence[int],  # tokens of each document; none: an idle rank
+                 rank: int = 0,  # this one, in the group
+                 ranks: int = 1,
+                 group: Any = None,  # its torch.distributed.ProcessGroup
+                 name: str = "one process",  # for errors: group, micro-batch, documents
+                 deadline: float = 600.0,  # seconds
+                 device: torch.device | str = "cpu") -> None:
+        self.lengths, self.rank, self.ranks, self.group = lengths, rank, ranks, group
+        self.name, self.deadline, self.device = name, deadline, device
+        self.calls = 0  # of attention
+        self.causal = True  # each of them
         owners = torch.cat([torch.zeros(0, dtype=torch.long), *(  # [token of the documents] its rank
             (torch.arange(1, n + 1) * self.ranks - 1) // n for n in self.lengths)])
         self.counts = owners.bincount(minlength=self.ranks).tolist()  # [rank] tokens

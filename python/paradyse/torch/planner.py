@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from numbers import Integral
 from pathlib import Path
@@ -81,6 +81,12 @@ def costs(path: str | Path) -> Costs:
         raise ValueError(f"{path} is no file of Costs.write(): {error}; make it anew by measure()") from error
 
 
+def expect_one_of(name: str, value: str, accepted: Iterable[str]) -> None:
+    if value not in accepted:
+        raise ValueError(f"{name} {value!r} is not known; accepted: {', '.join(accepted)}")
+
+
+
 class Planner:
     """Plans batches of a Hugging Face model as the training loop plays them.
 
@@ -110,9 +116,8 @@ class Planner:
         self.rank = dist.get_rank() if joined else 0
         self.node = node or min(self.ranks, int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks)))
         domains = {"ddp": 0, "fsdp2": self.ranks, "hsdp": self.node}
-        for name, value, accepted in (("weights", weights, domains), ("space", space, SPACES)):
-            if value not in accepted:
-                raise ValueError(f"{name} {value!r} is not known; accepted: {', '.join(accepted)}")
+        expect_one_of("weights", weights, domains)
+        expect_one_of("space", space, SPACES)
         if self.ranks % self.node or (joined and self.ranks != dist.get_world_size()):
             raise ValueError(f"ranks {self.ranks}: nodes of {self.node} ranks must divide them, and "
                              "torch.distributed must have as many, as every rank plays a part of every plan")
@@ -172,6 +177,7 @@ class Planner:
         """Of documents of these lengths (tokens), the same on every rank.  Raises paradyse.NoPlan."""
         space, costs, layers = space or self.space, self.costs, self.config.num_hidden_layers
         lengths = whole(lengths, "lengths")
+        expect_one_of("space", space, SPACES)
         only = {"static": self.sizes[-1:], "node": [self.node], "packed": [1], "turns": [1]}
         kinds = [self.group_cost(p, again, lengths) for p in only.get(space, self.sizes)
                  for again in (False, True)[:1 + self.recompute]]

@@ -162,8 +162,8 @@ class Steps(IterableDataset[Step]):
                 tokens, count = self.lengths[rest[0]], 1
                 while count < len(rest) and tokens + self.lengths[rest[count]] <= self.tokens_per_step:
                     tokens, count = tokens + self.lengths[rest[count]], count + 1
-                self.documents += count
                 plan = self.planner.plan([self.lengths[d] for d in rest[:count]])
+                self.documents += count
                 yield Step(plan, rest[:count], self.planner, self.device, self.labels)
         self._ended = True
 

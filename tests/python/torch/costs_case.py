@@ -61,6 +61,22 @@ class CostsTest(unittest.TestCase):
         for static, _, _ in on_ranks(3, checked, True):
             self.assertGreater(static.gradient, 1e-4)
 
+    def test_check_finds_a_gradient_that_is_no_number(self):
+        model = llama(4, 2, torch.float32)
+        pt.attach(model)
+        for name in ("model.layers.0.mlp.down_proj.weight", "lm_head.weight"):
+            hook = model.get_parameter(name).register_hook(
+                lambda grad: grad * float("nan") if grad.dtype == torch.float32 else grad)
+            with contextlib.redirect_stdout(io.StringIO()):
+                found = pt.check(model, documents([5, 3]), planner(model, ranks=1))
+            hook.remove()
+            self.assertEqual((found.gradient, found.parameter), (float("inf"), name))
+
+    def test_spaces_that_are_not_known(self):
+        one = planner(llama(), ranks=1)
+        with self.assertRaisesRegex(ValueError, "space 'x' is not known; accepted: torch"):
+            one.plan([5], "x")
+
     def test_the_fit_finds_what_made_the_seconds(self):
         draw = numpy.random.default_rng(1)
         table = numpy.stack([numpy.ones(40), *draw.integers(1, 1000, (3, 40)).astype(float)], 1)

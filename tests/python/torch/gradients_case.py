@@ -47,6 +47,20 @@ def with_little(rank, heads, keys, lengths, how, again):
     return worst(found, grads), [mb.inputs["paradyse"].tokens for mb in step.played], step.played[0].recompute
 
 
+def mixed(rank):
+    """Weights in float64 that compute in float32."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+    model = llama(12, 4, torch.float64)
+    items = documents(LENGTHS)
+    loss, grads = truth(model, items)
+    pt.attach(model)
+    step = pt.Step(random_plan(2, LENGTHS, 3, False), range(len(LENGTHS)), planner_for(model, "fsdp2"))
+    model.train()
+    policy = MixedPrecisionPolicy(param_dtype=torch.float32, reduce_dtype=torch.float64)
+    mine, gradients = played(wrapped(model, "fsdp2", mp_policy=policy), step, items)
+    return abs(mine - loss) / abs(loss), worst(gradients, grads)
+
+
 class GradientsTest(unittest.TestCase):
     def expect(self, ranks, how, cases):
         for of_rank in on_ranks(ranks, differences, cases, how, deadline=600):
@@ -72,6 +86,12 @@ class GradientsTest(unittest.TestCase):
                     for gradient, _, made_again in found:
                         self.assertEqual(made_again, again)
                         self.assertLess(gradient, LIMIT[torch.float64], (ranks, heads, lengths, how))
+
+    @unittest.skipUnless("fsdp2" in HOWS, "Gloo of this PyTorch does not average")
+    def test_fully_shard_with_mixed_precision(self):
+        for loss, gradient in on_ranks(2, mixed, deadline=60):
+            self.assertLess(loss, 1e-5)
+            self.assertLess(gradient, 1e-5)
 
     @unittest.skipUnless("fsdp2" in HOWS, "Gloo of this PyTorch does not average")
     def test_hsdp(self):

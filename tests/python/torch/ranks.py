@@ -195,7 +195,7 @@ def truth(model, items):
                                     for name, p in model.named_parameters()}
 
 
-def wrapped(model, how):
+def wrapped(model, how, **policy):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     if how == "ddp":
@@ -205,8 +205,8 @@ def wrapped(model, how):
         mesh = init_device_mesh("cpu", (ranks,)) if how == "fsdp2" else init_device_mesh(
             "cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard"))
         for layer in model.model.layers:
-            fully_shard(layer, mesh=mesh)
-        return fully_shard(model, mesh=mesh)
+            fully_shard(layer, mesh=mesh, **policy)
+        return fully_shard(model, mesh=mesh, **policy)
     return model
 
 
