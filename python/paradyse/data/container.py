@@ -85,6 +85,10 @@ class PairWriter:
         self._lengths = array.array("i")
 
     def add(self, values: npt.NDArray[Any]) -> None:
+        limits = np.iinfo(self.dtype) if self.dtype.kind in "iu" else None
+        if limits and len(values) and not (limits.min <= int(values.min()) and int(values.max()) <= limits.max):
+            refuse(self.prefix, f"document {len(self._lengths)} has an id from {values.min()} to {values.max()}, and "
+                   f"the file's type {self.dtype} holds {limits.min} to {limits.max}")
         content = values.astype(self.dtype.newbyteorder("<")).tobytes()
         self._bin.write(content)
         self._hash.update(content)

@@ -96,6 +96,8 @@ class Reader:
         try:
             table = parquet.ParquetFile(file.path)
             names = table.schema_arrow.names
+            for name in sorted({name for name in names if names.count(name) > 1}):
+                refuse(file.path, f"has several columns {name!r}: give each a name of its own")
             read = self.keys | set(filter(may_matter, names))
             wanted = [name for name in names if name in read]
             unused: dict[str, Any] = {name: [] if types.is_nested(table.schema_arrow.field(name).type) else ""
@@ -105,6 +107,9 @@ class Reader:
                     found = {**unused, **without_none(row, top=True)}
                     yield Record(Place(unit.source, file.path, number), {name: found[name] for name in names}, 0)
                     number += 1
+        except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time that Python does not have
+            refuse(Place(unit.source, file.path, number), f"has a value that cannot be read in one of the 256 rows "
+                   f"from here ({str(error).splitlines()[0]}); write the file again without it")
         except (OSError, need("pyarrow", "pyarrow", "a Parquet file").ArrowException) as error:
             refuse(file.path, f"cannot be read as Parquet ({str(error).splitlines()[0]}); fetch or write it again")
 

@@ -30,6 +30,14 @@ class ContainerTest(FolderTest):
         self.assertEqual((self.folder / "a.b.bin").read_bytes(), struct.pack("<6H", 1, 2, 3, 70, 65499, 0))
         self.assertEqual(raw_pair(prefix), [[1, 2, 3], [70], [65499, 0]])
 
+    def test_ids_that_the_type_does_not_hold(self):
+        for dtype, beyond in (("int32", 2**31), ("uint16", 65536), ("uint16", -1)):
+            writer = PairWriter(self.folder / "c", dtype)
+            writer.add(np.array([0, 1]))
+            self.refused(["c: document 1 has an id", beyond, f"the file's type {dtype} holds"],
+                         writer.add, np.array([5, beyond]))
+            writer.discard()
+
     # And of ours none is left, written to its end or not.
     def test_partial_files_of_a_user_stay(self):
         mine = {name: b"a download" for name in ("a.bin.partial", "a.idx.partial", "a.json.partial")}

@@ -34,6 +34,17 @@ class RowsTest(FolderTest):
         self.prepared("a.parquet", out="two", processes=2, shard_bytes=1)
         self.assertEqual(contents(self.folder / "out"), contents(self.folder / "two"))
 
+    def test_parquet_columns_of_one_name(self):
+        table = pyarrow.table([["ab", "c"], ["d", "e"]], names=["text", "text"])
+        pyarrow.parquet.write_table(table, self.folder / "t.parquet")
+        self.refused("t.parquet: has several columns 'text'", self.prepared, "t.parquet")
+
+    def test_parquet_values_that_python_does_not_have(self):
+        ends = pyarrow.py_buffer(bytes((0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0)))
+        bad = pyarrow.StringArray.from_buffers(2, ends, pyarrow.py_buffer(b"ab\xff"))  # not UTF-8
+        pyarrow.parquet.write_table(pyarrow.table({"text": bad}), self.folder / "n.parquet")
+        self.refused("n.parquet:1: has a value that cannot be read", self.prepared, "n.parquet")
+
     def test_parquet_of_other_keys(self):
         self.parquet("a.parquet", [{"body": "a", "labels": [1]}])
         self.refused("a.parquet:1: has no document; it has body", self.prepared, "a.parquet")
