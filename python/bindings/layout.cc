@@ -1,4 +1,8 @@
+#include <algorithm>
 #include <map>
+#include <stdexcept>
+
+#include <fmt/format.h>
 
 #include "paradyse/plan/cluster.h"
 #include "paradyse/plan/layout_planner.h"
@@ -38,8 +42,21 @@ SampleLayout plan_layout(
     std::int64_t tiles,
     const Cluster* cluster,
     const std::string& dtype) {
-  if (ranks < 1 || batch < 1 || tiles < 1) {
-    throw std::invalid_argument("ranks, batch and tiles must be at least 1");
+  // as the program's options have it
+  constexpr int kMostRanks = 4096;
+  constexpr std::int64_t kMostSamples = 1 << 20;
+  if (ranks < 1 || ranks > kMostRanks || batch < 1 || batch > kMostSamples || tiles < 1 ||
+      tiles > kMostSamples) {
+    throw std::invalid_argument(fmt::format(
+        "ranks={}, batch={}, tiles={}: accepted are 1 to {} ranks, and 1 to {} samples and tiles",
+        ranks,
+        batch,
+        tiles,
+        kMostRanks,
+        kMostSamples));
+  }
+  if (std::ranges::any_of(mesh, [](int axis) { return axis < 1; })) {
+    throw std::invalid_argument("mesh: each axis has at least 1 rank");
   }
   const SimulationOptions how{.precision = precision_of(half_or_single(dtype))};
   Model model = without_dropout(folder.model);

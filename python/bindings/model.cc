@@ -23,7 +23,11 @@ ModelFolder model_of_folder(const fs::path& path) {
 
 ModelFolder model_of_config(const std::string& json) {
   ModelFolder folder{.path = "config.json", .model = {}, .config_text = json};
-  folder.model = model_from_config(json, "config.json", &folder.notes);
+  try {
+    folder.model = model_from_config(json, "config.json", &folder.notes);
+  } catch (const std::runtime_error& error) {  // no JSON
+    throw std::invalid_argument(std::string("config.json: ") + error.what());
+  }
   return folder;
 }
 

@@ -48,7 +48,12 @@ void write(const Plan& plan, const fs::path& path, bool force) {
     PyErr_SetString(PyExc_FileExistsError, said.c_str());
     throw nb::python_error();
   }
-  replace_file(path, to_json(plan));
+  try {
+    replace_file(path, to_json(plan));
+  } catch (const std::runtime_error& error) {  // a folder, or a disk that is full
+    PyErr_SetString(PyExc_OSError, error.what());
+    throw nb::python_error();
+  }
 }
 
 }  // namespace

@@ -178,5 +178,40 @@ class PlanSideTest(ProgramTest):
             paradyse.check(plan, memory="1GiB")
 
 
+class RangesTest(ProgramTest):
+    """Python's arguments have the ranges of the program's options."""
+
+    def test_numbers_beyond_what_the_program_takes(self):
+        model = paradyse.Model.from_folder(ROOT / "tests/golden/hf_llama_gqa")
+        cluster = paradyse.Cluster.from_file(A100)
+        for ranks in (-1, 0, 65537):
+            with self.assertRaisesRegex(ValueError, "1 to 65536 ranks"):
+                paradyse.Cluster.from_file(A100, ranks=ranks)
+        kind = paradyse.GroupCost(1, 100, [1.0])
+        for given in ({"moves": float("nan")}, {"moves": float("inf")}, {"moves": -1.0}, {"threads": 0},
+                      {"threads": 100000}):
+            with self.subTest(given), self.assertRaisesRegex(ValueError, "accepted are 0 to 1000"):
+                paradyse.plan_batch(model, [5, 6], cluster, **given)
+            with self.subTest(given), self.assertRaisesRegex(ValueError, "accepted are 0 to 1000"):
+                paradyse.plan_groups([5], [kind], 1, **given)
+        with self.assertRaisesRegex(ValueError, "1 to 65536 ranks"):
+            paradyse.plan_groups([5], [kind], 10**6)
+        video = paradyse.Model.from_folder("stdit")
+        dims = {"frames": 4, "patches": 16}
+        for given in ({"ranks": 5000}, {"ranks": 0}, {"batch": 2**31 - 1}, {"mesh": [-2, -2]},
+                      {"dims": {**dims, "frames": 2**24 + 1}}):
+            with self.subTest(given), self.assertRaises(ValueError):
+                paradyse.plan_layout(video, **{"ranks": 4, "dims": dims, **given})
+
+    def test_texts_that_are_no_json(self):
+        with self.assertRaisesRegex(ValueError, "config.json: "):
+            paradyse.Model.from_config("x")
+
+    def test_a_folder_is_no_file_to_write(self):
+        plan = paradyse.plan_groups([5], [paradyse.GroupCost(1, 100, [1.0])], 1)
+        with self.assertRaises(OSError):
+            plan.write(self.folder, force=True)
+
+
 if __name__ == "__main__":
     unittest.main()

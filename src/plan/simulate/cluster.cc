@@ -48,6 +48,11 @@ bool Cluster::uniform() const {
 }
 
 Cluster with_ranks(Cluster cluster, int ranks, const std::string& source) {
+  constexpr int kMost = 65536;
+  if (ranks < 1 || ranks > kMost) {
+    throw std::invalid_argument(
+        fmt::format("--ranks {}: accepted are 1 to {} ranks", ranks, kMost));
+  }
   if (!cluster.uniform() ||
       (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)) {
     throw std::invalid_argument(fmt::format(

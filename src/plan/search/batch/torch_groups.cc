@@ -22,13 +22,16 @@ LayerRuns program_of(std::int64_t layers, int ranks, bool again) {
 }
 
 void expect_sound(const TorchRequest& request) {
-  if (request.ranks < 1 || request.layers < 1 || request.node < 0) {
+  constexpr int kMostRanks = 65536;
+  if (request.ranks < 1 || request.ranks > kMostRanks || request.layers < 1 || request.node < 0) {
     throw std::invalid_argument(fmt::format(
-        "{} ranks, {} layers, {} ranks of a node: accepted are at least 1 rank and 1 layer, and no "
-        "negative number",
+        "{} ranks, {} layers, {} ranks of a node: accepted are 1 to {} ranks, at least 1 layer, "
+        "and "
+        "no negative number",
         request.ranks,
         request.layers,
-        request.node));
+        request.node,
+        kMostRanks));
   }
   if (request.weight_domain < 0 ||
       (request.weight_domain > 0 && request.ranks % request.weight_domain != 0)) {

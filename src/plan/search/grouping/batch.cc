@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 #include <map>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,6 +24,17 @@ PlannedBatch plan_batch(
     const std::vector<GroupSpace>& spaces,
     const GroupingPlannerRow& planner,
     const GroupingOptions& options) {
+  constexpr double kMostMoves = 1000;
+  constexpr int kMostThreads = 1024;
+  if (!(options.moves >= 0 && options.moves <= kMostMoves) || options.threads < 1 ||
+      options.threads > kMostThreads) {
+    throw std::invalid_argument(fmt::format(
+        "moves {}, threads {}: accepted are 0 to {} times the planner's moves, and 1 to {} threads",
+        options.moves,
+        options.threads,
+        kMostMoves,
+        kMostThreads));
+  }
   PlannedBatch best;
   best.seconds = std::numeric_limits<double>::infinity();
   bool proved = true;  // of every space that has plans

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/plan/detail/index.h"
+#include "src/plan/plan/size_limits.h"
 
 namespace paradyse {
 
@@ -21,8 +22,9 @@ Documents samples_of(
     if (!model.has_dim(dim)) {
       throw std::invalid_argument(fmt::format("{}: model {} has no such dim", dim, model.name));
     }
-    if (size < 1) {
-      throw std::invalid_argument(fmt::format("{} is {}: a dim has at least 1", dim, size));
+    if (size < 1 || size > kMostOfDim) {
+      throw std::invalid_argument(
+          fmt::format("{} is {}: a dim has 1 to {} elements", dim, size, kMostOfDim));
     }
   }
   for (const Stream& stream : model.streams) {
