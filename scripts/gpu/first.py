@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The first contact of this bundle with a GPU, in steps under a time limit each.
 
-    first.sh OUT            steps 0 to 8, 415 s at most
-    first.sh OUT --second   what a second quarter of an hour is for, 230 s at most
+    first.sh OUT            steps 0 to 8, 505 s at most
+    first.sh OUT --second   what a second quarter of an hour is for, 300 s at most
     first.sh OUT --dry      no GPU is shown to anything: each step runs up to its first call for one
 
 Nobody watches, so what to do when a step fails is decided here.  A step that hangs is killed.  In OUT:
@@ -37,6 +37,7 @@ GRACE = 2  # seconds between the wish that a command ends and its end
 MODEL = "llama-0.9b.toml"  # 32,000 ids
 WIDE_MODEL = "llama-0.9b-128k.toml"  # 128,256 ids
 TOKENS = 8192
+LEAST_DRIVER = 580
 # Kernels of ours, exchanges, a whole step: small enough for a tool that makes them fifty times slower.
 SANITIZED = [
     "Ops.Norm", "Ops.LayerNorm", "Ops.RopeAndItsNorm", "Ops.Swiglu", "Ops.ProductsWithHeldWeights",
@@ -104,6 +105,8 @@ class Contact:
     def environment(self, **more):
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",
                        **self.more, **more}
+        if site := os.environ.get("PARADYSE_SITE_PACKAGES"):  # probe.py and gpu_peer.py import its torch
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (site, environment.get("PYTHONPATH"))))
         if self.dry:
             environment["CUDA_VISIBLE_DEVICES"] = ""
         return environment
@@ -252,13 +255,19 @@ def machine(contact):
     found = importlib.util.find_spec("torch")
     if not site and found and found.origin:
         site = str(pathlib.Path(found.origin).parent.parent)
+    imported = contact.run([sys.executable, "-c", "import torch"])
+    # the bundle's programs are of CUDA 13; with an older driver they see no GPU
+    version = card.split(",")[1].strip() if card.count(",") >= 1 else ""
+    old = version.split(".")[0].isdigit() and int(version.split(".")[0]) < LEAST_DRIVER
     result = {
+        **({"ended": f"driver {version}: CUDA 13 needs {LEAST_DRIVER} or later"} if old else {}),
+        **({"ended": f"import torch: {imported.last_words()}"} if imported.code != 0 else {}),
         "card": card, "torch": torch, "site_packages": site, "cores": os.cpu_count(),
         "python": platform.python_version(), "libc": " ".join(platform.libc_ver()),
         "kernel": platform.release(), "bundle": (HERE / "VERSION").read_text().strip(),
         "tools": {name: tool_at(name)
                   for name in ("nvcc", "cmake", "ninja", "g++", "compute-sanitizer")}}
-    ok = bool(site) and (contact.dry or queried.code == 0 and card != "")
+    ok = bool(site) and (contact.dry or queried.code == 0 and card != "" and not old and imported.code == 0)
     return Outcome(ok, queried.code, result)
 
 
@@ -310,30 +319,35 @@ def probe(contact):
 def tests(contact):
     """The tests of the device.  What follows one that fails may be its doing, as after an error of
     CUDA all is: those run again without it."""
-    passed, failed = [], []
+    passed, failed, late = [], [], []
     while True:
-        known = ":".join(passed + failed)
+        known = ":".join(passed + failed + late)
         ran = contact.paradyse("exec", "device_tests", "--device", "cuda", "--gtest_filter=-" + known,
                                limit=0.7 * contact.seconds_left())
-        now = verdicts(ran.output)
-        passed += [test for test, ok in now.items() if ok]
-        wrong = [test for test, ok in now.items() if not ok]
+        ok, wrong, unfinished = verdicts(ran)
+        passed += ok
         failed += wrong[:1]
-        if not wrong or contact.seconds_left() < 10:
+        late += unfinished
+        if not wrong and not unfinished or contact.seconds_left() < 10:
             break
     return contact.judged(
-        ran, {"passed": len(passed), "failed": ", ".join(failed)},
-        ran.code == 0 and not failed and len(passed) > 0)
+        ran, {"passed": len(passed), "failed": ", ".join(failed), "not_finished": ", ".join(late)},
+        ran.code == 0 and not failed and not late and len(passed) > 0)
 
 
-def verdicts(output):
-    """{test: whether it passed} in gtest's order; one that never ended did not."""
+def verdicts(ran):
+    """Tests of gtest, in its order: passed; failed, which one that ended with the program has; and one that the
+    limit ended, which says nothing of it."""
     found = {}
-    for line in output.splitlines():
-        for mark, ok in (("[ RUN      ] ", False), ("[       OK ] ", True)):
-            if line.startswith(mark):
-                found[line[len(mark):].split(" ")[0]] = ok
-    return found
+    for line in ran.output.splitlines():
+        for mark, verdict in (("[ RUN      ] ", None), ("[       OK ] ", True), ("[  FAILED  ] ", False)):
+            if line.startswith(mark) and (verdict is None or line[len(mark):].split(" ")[0] in found):
+                found[line[len(mark):].split(" ")[0]] = verdict
+    unfinished = [test for test, verdict in found.items() if verdict is None]
+    killed = ran.code == 124
+    return ([test for test, verdict in found.items() if verdict],
+            [test for test, verdict in found.items() if verdict is False or verdict is None and not killed],
+            unfinished if killed else [])
 
 
 def check(contact):
@@ -395,7 +409,8 @@ def bench(contact):
     ran = contact.paradyse(*bench_command())
     row = bench_result(ran)
     return contact.judged(ran, {"tokens_per_s": row.get("tokens_per_s"), "step_s": row.get("step_s"),
-                                **row, "switched_off": list(contact.more)}, bool(row))
+                                **row, "switched_off": list(contact.more)},
+                          ran.code == 0 and bool(row.get("tokens_per_s")))
 
 
 def peer(contact):
@@ -411,12 +426,12 @@ def peer_result(ran):
     result = {}
     for line in lines:
         if line["what"] == "ours":
-            row = (line.get("printed") or {}).get("rows", [{}])[0]
+            row = ((line.get("printed") or {}).get("rows") or [{}])[0]
             line = {**line, "tokens_per_s": row.get("tokens_per_s")}
         if line.get("tokens_per_s"):
             result.setdefault(line["what"], []).append(round(line["tokens_per_s"]))
     told = {f"{what}_tokens_per_s": " and ".join(map(str, speeds)) for what, speeds in result.items()}
-    ok = ran.code == 0 and {"eager", "compile"} <= set(result)
+    ok = ran.code == 0 and {"eager", "compile", "ours"} <= set(result)
     return {**told, "lines": lines}, ok
 
 
@@ -426,14 +441,16 @@ def sanitizer(tool, names):
         program = tool_at("compute-sanitizer")
         if program is None:
             return Outcome(False, 127, {"ended": "compute-sanitizer is not there"})
+        # An allocation each: within torch's large blocks no tool sees what passes the end of a tensor.  Symbols
+        # that torch looks for in vain are no errors of ours.
         ran = contact.paradyse(
-            "exec", program, "--tool", tool, "--error-exitcode", 9, "device_tests",
-            "--device", "cuda", "--gtest_filter=" + ":".join(names))
+            "exec", program, "--tool", tool, "--error-exitcode", 9, "--report-api-errors", "no", "device_tests",
+            "--device", "cuda", "--gtest_filter=" + ":".join(names),
+            PARADYSE_TEST_SMALL="1", PYTORCH_NO_CUDA_MEMORY_CACHING="1")
         said = [line for line in ran.output.splitlines() if "SUMMARY" in line]
-        tests = verdicts(ran.output)
+        passed, failed, late = verdicts(ran)
         return contact.judged(
-            ran, {"passed": sum(tests.values()),
-                  "failed": ", ".join(test for test, ok in tests.items() if not ok),
+            ran, {"passed": len(passed), "failed": ", ".join(failed), "not_finished": ", ".join(late),
                   "said": said[-1] if said else ""})
     return sanitized
 
@@ -481,13 +498,14 @@ def several_ranks(contact):
     """2 and 4 ranks on the one GPU: their streams shall leave none of it idle."""
     result, code = {}, 0
     ran = None
-    for ranks in (2, 4):
-        for attention, mlp in (("UlyssesZ", "zero3"), ("MegatronTS", "tensor-parallel")):
-            ran = contact.paradyse(*bench_command(ranks=ranks, attention=attention, mlp=mlp, repeats=4),
-                                   limit=contact.seconds_left() / 2)
-            row = bench_result(ran)
-            result[f"{attention}_{ranks}_step_s"] = row.get("step_s") or ran.last_words()
-            code = code or ran.code
+    cases = [(ranks, attention, mlp) for ranks in (2, 4)
+             for attention, mlp in (("UlyssesZ", "zero3"), ("MegatronTS", "tensor-parallel"))]
+    for done, (ranks, attention, mlp) in enumerate(cases):
+        ran = contact.paradyse(*bench_command(ranks=ranks, attention=attention, mlp=mlp, repeats=4),
+                               limit=contact.seconds_left() / (len(cases) - done))
+        row = bench_result(ran)
+        result[f"{attention}_{ranks}_step_s"] = row.get("step_s") or ran.last_words()
+        code = code or ran.code
     return contact.judged(ran, result, code == 0)
 
 
@@ -496,21 +514,22 @@ def vocabulary(contact):
     ran = contact.paradyse(*bench_command(model=WIDE_MODEL, repeats=4))
     row = bench_result(ran)
     return contact.judged(
-        ran, {"tokens_per_s": row.get("tokens_per_s"), "step_s": row.get("step_s"), **row}, bool(row))
+        ran, {"tokens_per_s": row.get("tokens_per_s"), "step_s": row.get("step_s"), **row},
+        ran.code == 0 and bool(row.get("tokens_per_s")))
 
 
 FIRST = [
     (0, "machine", 15, machine), (1, "doctor", 20, doctor), (1, "build", 180, build),
-    (2, "probe", 30, probe), (3, "device_tests", 60, tests), (4, "check", 60, check),
+    (2, "probe", 30, probe), (3, "device_tests", 100, tests), (4, "check", 60, check),
     (5, "bench", 45, bench), (6, "peer", 110, peer),
-    (7, "memcheck", 45, sanitizer("memcheck", SANITIZED)), (8, "train", 30, train)]
-FIRST_SECONDS = 415
+    (7, "memcheck", 95, sanitizer("memcheck", SANITIZED)), (8, "train", 30, train)]
+FIRST_SECONDS = 505
 SECOND = [
     (4, "check", 40, check), (5, "bench", 25, bench), (8, "train", 25, train),
-    (9, "varlen", 55, packed_peer), (10, "ranks", 40, several_ranks),
+    (9, "varlen", 55, packed_peer), (10, "ranks", 75, several_ranks),
     (11, "vocabulary", 20, vocabulary),
-    (12, "racecheck", 25, sanitizer("racecheck", SANITIZED[:4]))]
-SECOND_SECONDS = 230
+    (12, "racecheck", 60, sanitizer("racecheck", SANITIZED[:4]))]
+SECOND_SECONDS = 300
 
 
 def run_steps(contact, steps):

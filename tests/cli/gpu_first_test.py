@@ -77,8 +77,11 @@ class FirstTest(ProgramTest):
         for name, text in (("nvidia-smi", "echo A card, 580"), ("compute-sanitizer", "exit 1")):
             (tools / name).write_text("#!/bin/sh\n" + text + "\n")
             (tools / name).chmod(0o755)
+        site = self.folder / "site"
+        (site / "torch").mkdir(parents=True)
+        (site / "torch" / "__init__.py").write_text("")
         self.environment = {
-            **os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PARADYSE_SITE_PACKAGES": "/nowhere"}
+            **os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PARADYSE_SITE_PACKAGES": str(site)}
 
     def answer(self, word, script):
         (self.bundle / "answers" / word).write_text(script + "\n")
@@ -129,7 +132,43 @@ class FirstTest(ProgramTest):
         self.assertEqual(files, ["first.jsonl", "first.log", "first.txt", "first_train.jsonl"])
         # the sum of the limits is what a run may take
         self.assertEqual(sum(record["limit"] for record in records.values()), self.module().FIRST_SECONDS)
-        self.assertEqual(self.module().FIRST_SECONDS, 415)
+        self.assertEqual(self.module().FIRST_SECONDS, 505)
+
+    def test_a_machine_that_cannot_run_the_bundle(self):
+        (self.folder / "tools" / "nvidia-smi").write_text("#!/bin/sh\necho A card, 570.12, 1, 0, 2\n")
+        records, _ = self.first()
+        self.assertEqual(records["machine"]["result"]["ended"], "driver 570.12: CUDA 13 needs 580 or later")
+        (self.folder / "tools" / "nvidia-smi").write_text("#!/bin/sh\necho A card, 580.12, 1, 0, 2\n")
+        (self.folder / "site" / "torch" / "__init__.py").write_text("raise ImportError('no library')\n")
+        records, _ = self.first()
+        self.assertFalse(records["machine"]["ok"])
+        self.assertIn("no library", records["machine"]["result"]["ended"])
+
+    def test_scripts_have_the_torch_of_the_site_packages(self):
+        (self.bundle / "probe.py").write_text("import torch\nprint('{\"what\": \"%s\"}' % torch.__file__)\n")
+        records, _ = self.first()
+        self.assertEqual(records["probe"]["result"]["lines"][0]["what"], f"{self.folder}/site/torch/__init__.py")
+
+    def test_a_test_that_the_limit_ends_has_not_failed(self):
+        module = self.module()
+        said = "[ RUN      ] Ops.A\n[       OK ] Ops.A (1 ms)\n[ RUN      ] Ops.B\n"
+        self.assertEqual(module.verdicts(module.Ran(124, said, "")), (["Ops.A"], [], ["Ops.B"]))
+        self.assertEqual(module.verdicts(module.Ran(139, said, "")), (["Ops.A"], ["Ops.B"], []))
+        both = said + "[  FAILED  ] Ops.B (2 ms)\n[ RUN      ] Ops.C\n[  FAILED  ] Ops.B\n"
+        self.assertEqual(module.verdicts(module.Ran(124, both, "")), (["Ops.A"], ["Ops.B"], ["Ops.C"]))
+        self.answer("device_tests", said_by_gtest(("Ops.A", True)) + "; echo '[ RUN      ] Ops.B'; sleep 100")
+        contact = self.contact(module, 20)
+        self.assertFalse(contact.step(3, "device_tests", 12, module.tests))
+        self.assertEqual(contact.records[0]["result"]["failed"], "")
+        self.assertIn("Ops.B", contact.records[0]["result"]["not_finished"])
+
+    def test_a_step_that_lacks_memory_is_not_measured(self):
+        self.answer("bench", says({"rows": [{"length": 8192, "lacks_memory": "much"}]}, 1))
+        records, _ = self.first("--second")
+        self.assertFalse(records["bench"]["ok"] or records["vocabulary"]["ok"])
+        self.answer("bench", says({"rows": []}))
+        records, _ = self.first()
+        self.assertFalse(records["bench"]["ok"])
 
     def test_the_second_run(self):
         records, done = self.first("--second")
@@ -137,7 +176,7 @@ class FirstTest(ProgramTest):
         self.assertEqual(
             list(records),
             ["check", "bench", "train", "varlen", "ranks", "vocabulary", "racecheck"])
-        self.assertEqual(sum(record["limit"] for record in records.values()), 230)
+        self.assertEqual(sum(record["limit"] for record in records.values()), 300)
         self.assertEqual(records["ranks"]["result"]["MegatronTS_4_step_s"], 0.125)
         files = sorted(file.name for file in (self.folder / "out").iterdir())
         self.assertEqual(files, ["second.jsonl", "second.log", "second.txt", "second_train.jsonl"])

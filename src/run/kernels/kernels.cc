@@ -1,13 +1,14 @@
 #include "src/run/kernels/kernels.h"
 
 #include <atomic>
-#include <cstdlib>
+
+#include "src/run/kernels/switches.h"
 
 namespace paradyse {
 namespace {
 
 std::atomic<bool>& through_aten() {
-  static std::atomic<bool> on{std::getenv("PARADYSE_ATEN_KERNELS") != nullptr};
+  static std::atomic<bool> on{switched("PARADYSE_ATEN_KERNELS", false)};
   return on;
 }
 

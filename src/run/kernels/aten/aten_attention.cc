@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <cstdlib>
 #include <limits>
 #include <numbers>
 #include <optional>
@@ -12,6 +11,7 @@
 
 #include "paradyse/run/accountant.h"
 #include "src/run/kernels/aten/aten_kernels.h"
+#include "src/run/kernels/switches.h"
 
 namespace paradyse::aten {
 namespace {
@@ -298,15 +298,6 @@ void attend_adjoint(
 
 namespace {
 
-bool wanted(const char* name, const char* value) {
-  const std::string text = value == nullptr ? "1" : value;
-  if (text != "0" && text != "1") {
-    throw std::invalid_argument(
-        std::string(name) + " in the environment is '" + text + "'; 0 does without, 1 is as unset");
-  }
-  return text == "1";
-}
-
 std::atomic<AttentionKernels>& chosen_kernels() {
   static std::atomic<AttentionKernels> kernels{AttentionKernels::from(
       std::getenv("PARADYSE_FLASH"), std::getenv("PARADYSE_CUDNN_ATTENTION"))};
@@ -316,8 +307,8 @@ std::atomic<AttentionKernels>& chosen_kernels() {
 }  // namespace
 
 AttentionKernels AttentionKernels::from(const char* flash, const char* cudnn) {
-  const bool any = wanted("PARADYSE_FLASH", flash);
-  return {.flash = any, .cudnn = wanted("PARADYSE_CUDNN_ATTENTION", cudnn) && any};
+  const bool any = switched("PARADYSE_FLASH", flash, true);
+  return {.flash = any, .cudnn = switched("PARADYSE_CUDNN_ATTENTION", cudnn, true) && any};
 }
 AttentionKernels attention_kernels() { return chosen_kernels().load(std::memory_order_relaxed); }
 void use_attention_kernels(AttentionKernels kernels) { chosen_kernels().store(kernels); }

@@ -1,13 +1,11 @@
 // The table of GPUs: ATen's operations, and launches of our own kernels where ATen takes several
 // passes over memory.  With PARADYSE_CUDA_KERNELS=0 in the environment all are ATen's.
-#include <cstdlib>
-#include <string_view>
-
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "src/run/kernels/cuda/launches.h"
+#include "src/run/kernels/switches.h"
 
 namespace paradyse {
 
@@ -20,11 +18,8 @@ void cuda::of_tensors::check_launches() { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
 
 const Kernels& cuda_kernels() {
   static const Kernels table = [] {
-    const char* const asked = std::getenv("PARADYSE_CUDA_KERNELS");
     Kernels all = aten_kernels();
-    return asked != nullptr && std::string_view(asked) == "0"
-               ? all
-               : cuda::of_tensors::with_our_launches(all);
+    return switched("PARADYSE_CUDA_KERNELS", true) ? cuda::of_tensors::with_our_launches(all) : all;
   }();
   return table;
 }
