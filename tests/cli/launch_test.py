@@ -185,7 +185,7 @@ class LaunchTest(GlooTest):
         self.assertIn("paradyse launch -n 4", self.error_of(*grad, "--backend", "gloo"))
         self.assertIn("local, gloo", self.error_of(*grad, "--backend", "mpi"))
         done = self.run_program("launch", "-n", 2, "--", *grad, "--ranks", 3, code=USAGE)
-        self.assertIn("3 ranks were requested, but torchrun started 2 processes", done.stderr)
+        self.assertIn("3 ranks were requested, but paradyse launch started 2 processes", done.stderr)
         self.assertIn("numbered from 0", self.error_of(
             "launch", "--nproc_per_node", 1, "--nnodes", 2, "--node-rank", 2, "--", "doctor"))
         self.assertIn("--rdzv-endpoint", self.error_of("launch", "--processes", 1, "--nodes", 2, "--", "doctor"))

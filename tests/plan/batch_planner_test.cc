@@ -92,7 +92,7 @@ TEST(BatchPlanners, OfOneSizeHaveGroupsOfNoOther) {
   t.batch_planner = "groups-of-1";
   const BatchPlanner::Answer none = batch_planner(t)->plan({longest});
   EXPECT_FALSE(none.plan);
-  EXPECT_THAT(none.why_not, HasSubstr("no plan fits in groups of 1 ranks"));
+  EXPECT_THAT(none.why_not, HasSubstr("no plan fits in groups of 1 rank"));
 }
 
 // In narrow types groups of a micro-batch have to agree in their tiles of tokens, which each would

@@ -340,16 +340,16 @@ std::vector<SimulatedChoice> simulate_layouts(
           played(std::move(name), std::move(whole), model, cluster, options, exchange_costs));
     }
   };
-  std::optional<Plan> planned;
+  Plan planned;  // the first
   for (const Recompute level : kRecomputeLevels) {
     const LayerRecompute recompute{.parts = level};
     for (const LayoutWay& way : ways_of(layout_task(model, samples, recompute), cluster, options)) {
-      planned = planned ? planned : way.plan;
+      planned = found.empty() ? way.plan : planned;
       add(way.name + (level == Recompute::none ? "" : ", recompute " + to_string(recompute)),
           way.plan);
     }
   }
-  if (const std::optional<Plan> plan = within_memory(model, cluster, samples, *planned, options)) {
+  if (const std::optional<Plan> plan = within_memory(model, cluster, samples, planned, options)) {
     add("planned, within memory", *plan);
   }
   return found;

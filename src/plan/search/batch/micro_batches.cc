@@ -120,9 +120,8 @@ bool spread_over_nodes(const NodeCores& cores, Plan& plan) {
   if (cores.nodes() == 1 || cores.on_a_node() >= cores.ranks_per_node) {
     return false;
   }
-  const auto node_of = [&](const PlanGroup& group) {
-    const int node = group.ranks.front() / cores.ranks_per_node;
-    return group.ranks.back() / cores.ranks_per_node == node ? std::optional(node) : std::nullopt;
+  const auto on_one_node = [&](const PlanGroup& group) {
+    return group.ranks.front() / cores.ranks_per_node == group.ranks.back() / cores.ranks_per_node;
   };
   const auto busy = [](const PlanGroup& group) {
     return static_cast<double>(group.ranks.size()) * group.predicted.seconds.value_or(0);
@@ -132,7 +131,7 @@ bool spread_over_nodes(const NodeCores& cores, Plan& plan) {
     std::map<std::size_t, std::vector<std::vector<int>>> places;  // [size] on one node each
     std::vector<PlanGroup*> movable;
     for (PlanGroup& group : micro.groups) {
-      if (node_of(group)) {
+      if (on_one_node(group)) {
         places[group.ranks.size()].push_back(group.ranks);
         movable.push_back(&group);
       }
@@ -148,7 +147,7 @@ bool spread_over_nodes(const NodeCores& cores, Plan& plan) {
       changed = changed || group->ranks != *place;
       group->ranks = std::move(*place);
       free.erase(place);
-      of_nodes[idx(*node_of(*group))] += busy(*group);
+      of_nodes[idx(group->ranks.front() / cores.ranks_per_node)] += busy(*group);
     }
     std::ranges::sort(micro.groups, {}, [](const PlanGroup& group) { return group.ranks.front(); });
   }
