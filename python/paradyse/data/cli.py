@@ -143,7 +143,7 @@ def add_prepare(commands: Any) -> None:
                               "memory-mapped token ids and label masks. The same command continues after an interruption.")
     one.add_argument("--tokenizer", required=True, metavar="DIR", help="folder of a tokenizer, or of a model with one")
     one.add_argument("--input", required=True, nargs="+", metavar="PATH", help="files, folders and patterns of text, JSONL, "
-                     "Parquet, FASTA and FASTQ; .gz and .zst of them")
+                     "Parquet, FASTA and FASTQ; .gz and .zst of all but Parquet")
     one.add_argument("--out", required=True, metavar="DIR")
     one.add_argument("--processes", type=whole(1), default=1, metavar="N", help="the result does not depend on it "
                      "(default 1)")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .folder import is_prepared
 from .refusal import refuse
-from .streams import UTF8_BOM, inner_suffix, opened
+from .streams import PACKED, UTF8_BOM, inner_suffix, opened
 from .tally import Tally
 from .utf8 import is_text
 
@@ -40,8 +40,14 @@ MAGIC = {b"\x1f\x8b": "is packed by gzip, but its name does not end in .gz; rena
          b"\xfe\xff": "is UTF-16; convert it: iconv -f UTF-16 -t UTF-8", b"%PDF-": "is a PDF; give its text",
          b"\x89PNG": "is a picture; give text", b"\xff\xd8\xff": "is a picture; give text", b"GIF8": "is a picture; give "
          "text"}
+PACKED_TABLE = "is Parquet that is packed as a whole, which is not read; unpack it: gunzip, or unzstd"
 DOCUMENT_KEYS = {"text", "messages", "conversations", "prompt", "tokens", "input_ids"}
 HEAD = 1 << 16  # bytes of a file that say what it is
+
+
+def is_packed_table(path: Path) -> bool:
+    """Parquet is read by its end first, which a packed file cannot be."""
+    return path.suffix.lower() in PACKED and inner_suffix(path) == ".parquet"
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,8 @@ class Finder:
         remedy = TABLES.get(suffix) or OTHERS.get(suffix)
         if remedy:
             refuse(path, f"is {suffix}, which is not read; {remedy}")
+        if is_packed_table(path):
+            refuse(path, PACKED_TABLE)
         kind = KINDS.get(suffix) or self._sniffed(path)
         if kind is None:
             refuse(path, "is not text, or of a format that is not known; " + ITS_TEXT)
@@ -153,6 +161,8 @@ class Finder:
         suffix = inner_suffix(path)
         if suffix in TABLES:
             refuse(path, f"is {suffix}, which is not read; {TABLES[suffix]}, or move it out of the folder")
+        if is_packed_table(path):
+            refuse(path, f"{PACKED_TABLE}, or move it out of the folder")
         if suffix in KINDS:
             return KINDS[suffix]
         if suffix in OTHERS:

@@ -78,6 +78,7 @@ class FilesTest(FolderTest):
         for name, content, words in (
                 ("a.csv", "x,y", "write its rows as JSONL"), ("a.arrow", "x", "JSONL or Parquet"), ("a.npy", "x", "convert"),
                 ("a.bin", "x", "paradyse-data convert"), ("a.pdf", "x", "give its text"), ("a.tar.gz", "x", "tar -xf"),
+                ("a.parquet.gz", "x", "unpack it: gunzip"), ("a.PARQUET.zst", "x", "unpack it: gunzip, or unzstd"),
                 ("a", b"\x1f\x8bxx", "rename it"), ("b", b"\x28\xb5\x2f\xfdxx", "rename it"), ("c", b"PAR1xx", "rename it"),
                 ("d", b"\xff\xfeh\0", "iconv"), ("e", b"\0\1\2", "not text"), ("a.json", '[{"text": "x"}]', "jq -c"),
                 ("b.json", "{}", "holds no documents"), ("none", None, "is not there"), ("*.none", None, "matches no file")):
@@ -87,7 +88,7 @@ class FilesTest(FolderTest):
                 self.refused([name, words], self.found, name)
 
     def test_tables_links_and_packed_data_in_folders_are_refused(self):
-        for name in ("a.csv", "a.tfrecord", "a.jsonl.bz2", "a.csv.gz"):
+        for name in ("a.csv", "a.tfrecord", "a.jsonl.bz2", "a.csv.gz", "a.parquet.gz"):
             path = self.write(f"{name}.d/{name}", "x")
             self.write(f"{name}.d/b.jsonl", ROW)
             self.refused([name, "move it out of the folder"], self.found, f"{name}.d")
