@@ -16,6 +16,7 @@ from .chat import LOSSES
 from .container import replace_file
 from .convert import TARGETS, convert
 from .corpus import opened_corpus
+from .document import expect_ids
 from .folder import Prepared
 from .histogram import FIRST, svg_of
 from .ids import content_of, decoded, encoded, name_of
@@ -234,7 +235,12 @@ def run_inspect(found: argparse.Namespace) -> list[str]:
             folder = None
     if folder is None:
         says = ["ids only: give --tokenizer DIR to see what they stand for"]
-    pieces = None if folder is None else Tokenizer(folder).pieces
+    pieces = None
+    if folder is not None:
+        tokenizer = Tokenizer(folder)
+        expect_ids(document.part(found.begin, found.begin + found.count), tokenizer.vocab_size,
+                   f"give the tokenizer that made the ids (--tokenizer; this is that of {folder})")
+        pieces = tokenizer.pieces
     return [*says, *shown(document, found.document, pieces, found.begin, found.count)]
 
 

@@ -54,11 +54,12 @@ def dtype_for(vocab_size: int) -> str:
     return "uint16" if vocab_size < 65500 else "int32"
 
 
-def expect_ids(document: Document, vocab_size: int) -> None:
+def expect_ids(document: Document, vocab_size: int,
+               remedy: str = "take the tokenizer that made the ids, or give its vocabulary's size") -> None:
     if len(document.ids) and not 0 <= int(document.ids.min()) <= int(document.ids.max()) < vocab_size:
         wrong = document.ids[(document.ids < 0) | (document.ids >= vocab_size)][0]
         refuse(document.place, f"has the id {wrong}, which is not one of a vocabulary of {vocab_size} ids (0 to "
-               f"{vocab_size - 1}); take the tokenizer that made the ids, or give its vocabulary's size")
+               f"{vocab_size - 1}); {remedy}")
 
 
 def one_bos(document: Document, bos_id: int | None) -> Document:

@@ -32,6 +32,8 @@ def shown(document: Document, index: int, pieces: Pieces | None, begin: int, cou
     lines = [line[:COLUMNS] for line in (
         f"document {index}: {number(length, 'token')}, {number(document.labels, 'label')} (*)", f"from {document.place}")]
     end = min(length, begin + count)
+    if begin == length == 0:
+        return lines
     if begin >= length:
         refuse(document.place, f"has {number(length, 'token')}, numbered from 0; --from {begin} is beyond them")
     part = document.ids[begin:end].tolist()

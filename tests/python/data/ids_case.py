@@ -12,8 +12,10 @@ import sys
 import unittest
 
 import made
+import numpy
 import transformers
 from paradyse.data.cli import main
+from paradyse.data.container import PairWriter
 from support import FolderTest
 
 PROGRAM = os.environ.get("PARADYSE", "")
@@ -78,6 +80,19 @@ class IdsTest(FolderTest):
         self.assertIn("none: cannot be read: No such file", self.command("decode", "--tokenizer", "t", "none", code=2))
         self.assertIn("t: is a folder", self.command("decode", "--tokenizer", "t", "t", code=2))
         self.assertIn("give one of them", self.command("encode", "--tokenizer", "t", "--text", "a", "ids.txt", code=2))
+
+    def test_inspect_refuses_ids_that_the_tokenizer_does_not_have(self):
+        theirs = self.tokenizer("t", made.byte_bpe())
+        for dtype, one in (("<i8", 2**63 - 1), ("<i4", -1), ("<i4", len(theirs))):
+            writer = PairWriter(self.folder / "ids", numpy.dtype(dtype).name)
+            writer.add(numpy.array([1, 2, one]))
+            writer.finish()
+            with self.subTest(one):
+                self.assertIn(f"has the id {one}, which is not one of a vocabulary of {len(theirs)} ids", self.command(
+                    "inspect", "ids.bin", "--tokenizer", "t", code=2))
+                self.assertIn("1 token more: --from 2", self.command(
+                    "inspect", "ids.bin", "--tokenizer", "t", "--count", 2))
+                self.assertIn(f" {one}", self.command("inspect", "ids.bin"))
 
     # Bytes that are not UTF-8, which Python keeps in the words of a command line and in names of files.
     def test_what_is_no_text(self):

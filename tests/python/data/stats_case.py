@@ -108,6 +108,10 @@ class StatsTest(FolderTest):
         self.refused("none of number 2", document_at, corpus, 2)
         self.refused("beyond them", shown, document_at(corpus, 1), 1, None, 5, 1)
         self.assertIn("ids only: give --tokenizer", self.command("inspect", folder, "--document", 1))
+        self.write("none.jsonl", '{"tokens": []}\n')
+        self.assertEqual(self.command("inspect", "none.jsonl"), "ids only: give --tokenizer DIR to see what they stand "
+                         "for\ndocument 0: 0 tokens, 0 labels (*)\nfrom none.jsonl:1\n")
+        self.assertIn("has 0 tokens, numbered from 0; --from 1", self.command("inspect", "none.jsonl", "--from", 1, code=2))
 
     def test_errors_of_the_command(self):
         for arguments, words in (
