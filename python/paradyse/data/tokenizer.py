@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import re
 from collections.abc import Sequence
@@ -52,6 +53,7 @@ class Tokenizer:
         special.pop(-1 if self.unk_id is None else self.unk_id, None)
         self.special_ids, self.special_tokens = frozenset(special), tuple(special.values())
         self.before, self.after = self._added()
+        self._arguments = frozenset(inspect.signature(self._own.apply_chat_template).parameters) - {"documents", "kwargs"}
 
     @property
     def name(self) -> str:
@@ -121,7 +123,16 @@ class Tokenizer:
                             return_assistant_tokens_mask=True)
         return list(map(int, found["input_ids"])), list(map(int, found["assistant_masks"]))
 
+    def _expect_variables(self, names: dict[str, Any], where: object) -> None:
+        """Refuses names that apply_chat_template takes for itself, as truncation: it would cut a chat in silence."""
+        if wrong := sorted(self._arguments.intersection(names)):
+            refuse(where, f"has {', '.join(wrong)} among the variables of the chat template, which transformers takes as "
+                   "an argument of apply_chat_template; remove it (tools are a key of a row, and a limit of length is "
+                   "--max-tokens)")
+
     def _apply(self, chat: Chat, count: int, template_args: dict[str, Any], place: Place, **how: Any) -> Any:
+        self._expect_variables(template_args, "--template-args")
+        self._expect_variables(chat.template_args, place)
         try:
             return self._own.apply_chat_template(chat.messages[:count], tools=chat.tools,
                                                  **{**template_args, **chat.template_args}, **how)

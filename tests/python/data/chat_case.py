@@ -224,6 +224,21 @@ class ChatTest(FolderTest):
             document, = self.prepared(made.chatty("ChatML", True), row, chat_template=template, template_args=args)
             self.assertTrue(self.theirs.decode(document.ids).startswith(letter))
 
+    def test_arguments_that_are_of_transformers(self):
+        for marks in (True, False):
+            for own in ({"truncation": True, "max_length": 24}, {"add_generation_prompt": True}, {"tools": []},
+                        {"chat_template": "x"}, {"tokenizer_kwargs": {"truncation": True, "max_length": 24}}):
+                chat, words = {"messages": turns(*CHAT)}, f"has {', '.join(sorted(own))} among the variables"
+                with self.subTest(own=own, marks=marks):
+                    self.refused(["--template-args: ", words], self.prepared, made.chatty("ChatML", marks), chat,
+                                 template_args=own)
+                    self.refused(["c.jsonl:1: ", words], self.prepared, made.chatty("ChatML", marks),
+                                 {**chat, "chat_template_kwargs": own})
+        template = "{{ documents[0].text }}" + made.template("ChatML", True)  # a variable of templates
+        document, = self.prepared(made.chatty("ChatML", True), {"messages": turns(*CHAT)}, chat_template=template,
+                                  template_args={"documents": [{"title": "Y", "text": "Z"}]})
+        self.assertTrue(self.theirs.decode(document.ids).startswith("Z"))
+
 
 if __name__ == "__main__":
     unittest.main()
