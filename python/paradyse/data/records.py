@@ -65,6 +65,9 @@ class Reader:
         if b"\0" in content:
             refuse(place, f"has a NUL byte (byte {content.index(0)}), which text does not have: it is binary, UTF-16 or "
                    "damaged; repair it, or leave it out")
+        return self._decoded(content, place)
+
+    def _decoded(self, content: bytes, place: Place) -> str:
         text = self.decoder.text(content, place)
         if self.decoder.replaced:
             self.tally().note("U+FFFD in place of bytes that are not UTF-8 (--invalid replace)", place,
@@ -103,15 +106,41 @@ class Reader:
             unused: dict[str, Any] = {name: [] if types.is_nested(table.schema_arrow.field(name).type) else ""
                                       for name in names if name not in read}
             for batch in table.iter_batches(256, list(range(unit.begin, unit.end)), wanted):
-                for row in batch.to_pylist():
+                for row in self._values(batch, unit, file, number):
                     found = {**unused, **without_none(row, top=True)}
                     yield Record(Place(unit.source, file.path, number), {name: found[name] for name in names}, 0)
                     number += 1
-        except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time that Python does not have
-            refuse(Place(unit.source, file.path, number), f"has a value that cannot be read in one of the 256 rows "
-                   f"from here ({str(error).splitlines()[0]}); write the file again without it")
         except (OSError, need("pyarrow", "pyarrow", "a Parquet file").ArrowException) as error:
             refuse(file.path, f"cannot be read as Parquet ({str(error).splitlines()[0]}); fetch or write it again")
+
+    def _values(self, batch: Any, unit: Unit, file: DataFile, first: int) -> Iterator[dict[str, Any]]:
+        try:
+            rows: list[dict[str, Any]] = batch.to_pylist()
+        except (ValueError, OverflowError):  # text that is not UTF-8, a time that Python does not have
+            for i in range(batch.num_rows):
+                place = Place(unit.source, file.path, first + i)
+                yield {name: self._value(column[i], name, place) for name, column in zip(batch.schema.names, batch.columns)}
+        else:
+            yield from rows
+
+    def _value(self, scalar: Any, name: str, place: Place) -> Any:
+        """Of a scalar of Arrow."""
+        arrow = need("pyarrow", "pyarrow", "a Parquet file")
+        if not scalar.is_valid:
+            return None
+        if isinstance(scalar, arrow.DictionaryScalar):
+            return self._value(scalar.value, name, place)
+        if isinstance(scalar, arrow.StringScalar):
+            return self._decoded(scalar.as_buffer().to_pybytes(), place)
+        if isinstance(scalar, arrow.StructScalar):
+            return {field.name: self._value(scalar[i], name, place) for i, field in enumerate(scalar.type)}
+        if isinstance(scalar, arrow.ListScalar) and not isinstance(scalar, arrow.MapScalar):
+            return [self._value(one, name, place) for one in scalar.values]
+        try:
+            return scalar.as_py()
+        except (ValueError, OverflowError) as error:
+            refuse(place, f"has a value of {name} ({scalar.type}) that cannot be read ({str(error).splitlines()[0]}); write "
+                   "the column in another type, or leave it out")
 
     def _fasta(self, unit: Unit, file: DataFile) -> Iterator[Record]:
         place, parts, size = Place(unit.source, file.path), list[str](), 0

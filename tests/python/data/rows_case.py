@@ -43,7 +43,27 @@ class RowsTest(FolderTest):
         ends = pyarrow.py_buffer(bytes((0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0)))
         bad = pyarrow.StringArray.from_buffers(2, ends, pyarrow.py_buffer(b"ab\xff"))  # not UTF-8
         pyarrow.parquet.write_table(pyarrow.table({"text": bad}), self.folder / "n.parquet")
-        self.refused("n.parquet:1: has a value that cannot be read", self.prepared, "n.parquet")
+        self.refused("n.parquet:2: is not UTF-8 (byte 0xff at 0); convert it", self.prepared, "n.parquet")
+        for number, column in enumerate((bad, bad.dictionary_encode(), bad.cast("large_string", safe=False))):
+            pyarrow.parquet.write_table(pyarrow.table({"text": column}), self.folder / "n.parquet")
+            found = self.prepared("n.parquet", out=f"n{number}", invalid="replace")
+            self.assertEqual([bytes((one.ids[1:-1] - 3).tolist()).decode() for one in found], ["ab", "\ufffd"])
+            self.assertIn("U+FFFD in place of bytes that are not UTF-8 (--invalid replace): 1 character", self.said)
+        turns = pyarrow.StructArray.from_arrays([pyarrow.array(["user", "user"]), bad], ["role", "content"])
+        pyarrow.parquet.write_table(pyarrow.table({"messages": pyarrow.ListArray.from_arrays([0, 1, 2], turns)}),
+                                    self.folder / "m.parquet")
+        self.refused("m.parquet:2: is not UTF-8", self.prepared, "m.parquet", out="m")
+        for number, (unit, value) in enumerate((("ns", 1), ("ms", 2**60))):  # between microseconds, and after year 9999
+            pyarrow.parquet.write_table(pyarrow.table({"text": ["a", "b"], "train": pyarrow.array(
+                [None, value], pyarrow.timestamp(unit))}), self.folder / "t.parquet")
+            self.refused(["t.parquet:2: has a value of train (timestamp[", "in another type"], self.prepared, "t.parquet",
+                         out=f"t{number}")
+
+    def test_parquet_that_is_damaged_in_its_middle(self):
+        self.parquet("d.parquet", [{"text": "abc" * n} for n in range(1, 400)], group=50)
+        whole = (self.folder / "d.parquet").read_bytes()
+        self.write("d.parquet", whole[:200] + bytes(400) + whole[600:])
+        self.refused(["d.parquet: cannot be read as Parquet"], self.prepared, "d.parquet")
 
     def test_parquet_of_other_keys(self):
         self.parquet("a.parquet", [{"body": "a", "labels": [1]}])
