@@ -81,6 +81,8 @@ def write_llmc(documents: Iterable[Document], kind: str, out: Path, tally: Tally
         file.write(bytes(HEADER * 4))
         for document in documents:
             ids = _delimited(document, flavour, tally)
+            tally.tokens += len(ids) - len(document.ids)  # as the file has them
+            tally.labels += len(ids) - len(document.ids)
             count += len(ids)
             if count >= 2**31:
                 refuse(out, f"would have more than {2**31 - 1} tokens, which a file of llm.c cannot; convert fewer inputs "

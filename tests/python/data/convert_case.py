@@ -161,6 +161,14 @@ class ConvertTest(FolderTest):
         self.refused("vocabulary of 50257", self.convert, self.jsonl("v.jsonl", [([1, 60000], None)]), "llmc-gpt2", "v.bin")
         self.convert(self.jsonl("t.jsonl", [([END, 1, END], None)]), "llmc-gpt2", "t.bin")
         self.assertIn("one of two delimiters", self.said)
+        self.assertIn("t.bin: 1 document, 2 tokens, 1 label", self.said)  # of the file
+
+    def test_tokens_of_llmc_are_those_of_the_file(self):
+        for to, size in (("llmc-gpt2", 2), ("llmc-llama3", 4)):
+            self.convert(self.jsonl("s.jsonl", [([1, 2, 3], None)] * 25), to, f"{to}.bin")
+            tokens = ((self.folder / f"{to}.bin").stat().st_size - 1024) // size
+            self.assertEqual(tokens, 100)
+            self.assertIn(f"{to}.bin: 25 documents, 100 tokens, 75 labels", self.said)
 
     def test_files_of_llmc_that_begin_in_a_document_or_are_cut(self):
         source = self.llmc("g.bin", 20240520, 1, "<u2", [7, 8, END, 1])
