@@ -32,15 +32,15 @@ class ChatReader:
 
     def document(self, chat: Chat, place: Place, tally: Tally) -> Document | None:
         """None: left out, and counted in the tally."""
-        if self.tokenizer.template is None:
-            refuse(place, f"is a chat, and the tokenizer of {self.tokenizer.folder} has no chat template; give one with "
-                   "--chat-template FILE")
         turns = [i for i, turn in enumerate(chat.messages) if i >= chat.first and turn["role"] == ASSISTANT]
         spoken = [i for i in turns if any(chat.messages[i].get(key) for key in SPOKEN)]
         if not spoken:
             why = "with empty turns of the assistant alone" if turns else "without a turn of the role assistant"
             tally.left_out(f"chats {why}", place, unit="chat")
             return None
+        if self.tokenizer.template is None:
+            refuse(place, f"is a chat, and the tokenizer of {self.tokenizer.folder} has no chat template; give one with "
+                   "--chat-template FILE")
         text = self.tokenizer.render(chat, len(chat.messages), self.template_args, place)
         self._expect_content(chat, text, place, tally)
         self._expect_calls(chat, text, place)

@@ -34,6 +34,8 @@ def lost_meaning(key: str, value: Any, tokens: int | None = None) -> str:
         if isinstance(value, (int, float)) and value != 1:
             return "a weight of a document is not used; remove the document, or the key"
         return ""
+    if row is None and (isinstance(value, bytes) or isinstance(value, str) and name in MASKS):
+        return "it may be a mask in another form, and is not used; remove it, or write prompt and completion, or messages"
     if row is None and not isinstance(value, dict):
         return ""  # a class, a title
     if row is not None and all(isinstance(one, str) for one in row) and "mask" not in name:

@@ -54,8 +54,13 @@ class Keys:
 
 def meaning_of(row: dict[str, Any], keys: Keys, place: Place, tally: Tally) -> str | Chat | Prompt:
     given = {key: value for key, value in row.items() if value is not None}
-    if not given.keys() & keys.wanted() and row.keys() & {keys.text or "text", keys.messages or "messages", *PAIR}:
-        return ""  # null: a document of nothing, which is counted as such
+    if not given.keys() & keys.wanted():  # null: a document of nothing, which is counted as such
+        if (keys.text or "text") in row:
+            return ""
+        if (keys.messages or "messages") in row:
+            return Chat([])
+        if row.keys() & {*PAIR}:
+            return Prompt("", "")
     row = given
     found, used = _meaning(row, keys, place)
     for key, value in row.items():

@@ -172,6 +172,7 @@ class Reader:
             yield Record(place, sequence, len(name) + sum(map(len, rest)) + 3)
 
 
+LONG_NUMBER = "a number of more digits than Python reads"
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -189,8 +190,10 @@ def json_object(line: str, place: Place) -> dict[str, Any]:
 
     try:
         value = json.loads(line, object_pairs_hook=once, parse_constant=constant)
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         refuse(place, f"is not JSON ({error}); a line takes one object")
+    except ValueError as error:
+        refuse(place, f"has {LONG_NUMBER} ({error}); write it shorter, or as a string")
     except RecursionError:
         refuse(place, "is nested too deeply; a line takes an object with text, messages, or prompt and completion")
     if not isinstance(value, dict):

@@ -31,6 +31,11 @@ class RowsTest(FolderTest):
         self.assertEqual(len(Prepared(self.folder / "out").shards), 8)
         self.assertIn("keys not used: id", self.said)
         self.assertIn("empty texts: 1 text; first " + str(self.folder / "a.parquet:51"), self.said)
+        for name, row, words in (("m", {"messages": None}, "chats without a turn of the role assistant: 1 chat"),
+                                 ("p", {"prompt": None, "completion": None}, "empty completions: 1 document")):
+            self.write(f"{name}.jsonl", json.dumps({"text": "a"}) + "\n" + json.dumps(row) + "\n")
+            self.assertEqual(len(self.prepared(f"{name}.jsonl", out=name)), 1)
+            self.assertIn(words, self.said)
         self.prepared("a.parquet", out="two", processes=2, shard_bytes=1)
         self.assertEqual(contents(self.folder / "out"), contents(self.folder / "two"))
 
@@ -79,6 +84,9 @@ class RowsTest(FolderTest):
                                               ("loss_scale", 0.5), ("Trainable", 0))):
             self.parquet("u.parquet", [{"text": "ab", key: None}, {"text": "c", key: value}])
             self.refused(f"u.parquet:2: has {key} = ", self.prepared, "u.parquet", out=f"u{place}")
+        for place, mask in enumerate((b"\0\1", "01")):
+            self.parquet("l.parquet", [{"text": "ab", "loss_mask": None}, {"text": "ab", "loss_mask": mask}])
+            self.refused("l.parquet:2: has loss_mask = ", self.prepared, "l.parquet", out=f"l{place}")
         for key in ("label", "kto_tag"):
             self.parquet("k.parquet", [{"prompt": "a", "completion": "b", key: False}])
             self.refused(f"k.parquet:1: has {key} = false", self.prepared, "k.parquet", out=key)

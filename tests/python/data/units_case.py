@@ -77,7 +77,7 @@ class UnitsTest(FolderTest):
         self.assertIn("1 character", "".join(self.tally.lines()))
 
     def test_lines_that_could_be_misread_are_refused(self):
-        for line, words in (("{", "is not JSON"), ('{"text": NaN}', "has NaN"), ('{"text": 1, "text": 2}', "text twice"),
+        for line, words in (("{", "is not JSON"), (f'{{"text": {"1" * 5000}}}', "has a number of more digits"), ('{"text": NaN}', "has NaN"), ('{"text": 1, "text": 2}', "text twice"),
                             ("[1]", "is not an object"), ('{"text": "\\ud800"}', "surrogate"), ('{"text": "\0"}', "NUL"),
                             ("[" * 100000, "nested too deeply"), (b'{"text": "\xff"}', "is not UTF-8")):
             content = b'{"text": "fine"}\n\n' + (line.encode() if isinstance(line, str) else line)
