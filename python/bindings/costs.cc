@@ -1,5 +1,6 @@
 // What is planned by measured costs, as training plans.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -7,6 +8,7 @@
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/model_folder.h"
 #include "python/bindings/bindings.h"
+#include "src/plan/plan/size_limits.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/plan/search/batch/document_plans.h"
 #include "src/plan/search/batch/document_request.h"
@@ -31,10 +33,13 @@ PlanningTask task_of(
     throw std::invalid_argument(
         "length " + std::to_string(length) + ": a document has at least 1 token");
   }
-  if (ranks.value_or(1) < 1) {
-    throw std::invalid_argument("ranks " + std::to_string(*ranks) + ": must be at least 1");
+  constexpr int kMostRanks = 65536;
+  if (ranks.value_or(1) < 1 || ranks.value_or(1) > kMostRanks) {
+    throw std::invalid_argument(
+        "ranks " + std::to_string(*ranks) + ": accepted are 1 to " + std::to_string(kMostRanks));
   }
   expect_language_model(model);
+  expect_counted_alone(model.model, std::array{length});
   PlanningTask task = planning_task(
       {.model = model.model,
        .length = length,

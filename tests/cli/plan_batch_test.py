@@ -202,6 +202,16 @@ class PlanBatchTest(BatchTest):
             made[made.index("--memory") + 1] = memory
             self.run_program(*made)
 
+    def test_documents_that_no_plan_counts(self):
+        for length in (2**25, 2**57, 2**60, 2**63 - 1):
+            made = self.on_cluster([3, length], "--context", 2**63 - 1)
+            said = f"document 1 has {length} tokens, which is too large: "
+            self.assertIn(said, self.error_of(*made))
+            self.write("lengths.txt", f"5 6\n3 {length}\n")
+            lines = self.run_program(*made[:made.index("--context")], "--stream", code=FAILED).stdout.splitlines()
+            self.assertIn("micro_batches", json.loads(lines[0]))
+            self.assertIn(said, json.loads(lines[1])["error"])
+
     def test_bad_options(self):
         for more, said in (
                 (["--planner", "fats"], "did you mean 'fast'"), (["--space", "ful"], "did you mean 'full'"),

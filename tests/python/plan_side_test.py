@@ -92,6 +92,11 @@ class PlanSideTest(ProgramTest):
         with self.assertRaisesRegex(paradyse.NoPlan, "tokens"):
             paradyse.plan_document(paradyse.Model.from_folder(model), 100_000,
                                    costs=paradyse.Costs.from_file(costs), memory="1MiB")
+        for ask, asked in ((paradyse.plan_document, 2**60), (paradyse.plan_step, [3, 2**60])):
+            with self.assertRaisesRegex(ValueError, "which is too large"):
+                ask(paradyse.Model.from_folder(model), asked, costs=paradyse.Costs.from_file(costs))
+        with self.assertRaisesRegex(ValueError, "ranks 65537: accepted are 1 to 65536"):
+            paradyse.plan_step(paradyse.Model.from_folder(model), [5], costs=paradyse.Costs.from_file(costs), ranks=65537)
         with self.assertRaisesRegex(ValueError, "nowhere.json: is not there"):
             paradyse.Costs.from_file("nowhere.json")
 
@@ -202,6 +207,17 @@ class RangesTest(ProgramTest):
                       {"dims": {**dims, "frames": 2**24 + 1}}):
             with self.subTest(given), self.assertRaises(ValueError):
                 paradyse.plan_layout(video, **{"ranks": 4, "dims": dims, **given})
+
+    def test_lengths_that_no_plan_counts(self):
+        model = paradyse.Model.from_folder(ROOT / "tests/golden/hf_llama_gqa")
+        cluster = paradyse.Cluster.from_file(A100)
+        for length in (2**25, 2**48, 2**57, 2**60, 2**63 - 1):
+            for ask in (paradyse.plan_batch, paradyse.bound):
+                with self.subTest(length), self.assertRaisesRegex(ValueError, f"document 1 has {length} tokens, which is"):
+                    ask(model, [3, length], cluster)
+        for length in (2**41, 2**62):  # whose sum has no 64 bits
+            with self.assertRaisesRegex(ValueError, f"{length} tokens: accepted are 1 to {2**40}"):
+                paradyse.plan_groups([length] * 2, [paradyse.GroupCost(1, 2**63 - 1, [1.0] * 2)], 2)
 
     def test_texts_that_are_no_json(self):
         with self.assertRaisesRegex(ValueError, "config.json: "):

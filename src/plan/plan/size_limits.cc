@@ -1,6 +1,7 @@
 #include "src/plan/plan/size_limits.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -82,6 +83,20 @@ std::string more_than_counted(const Model& model, std::span<const std::int64_t> 
     pairs += length * length;
   }
   return more_than_counted(model, rows, pairs);
+}
+
+void expect_counted_alone(const Model& model, std::span<const std::int64_t> documents) {
+  const auto longest = std::ranges::max_element(documents);
+  if (longest == documents.end()) {
+    return;
+  }
+  if (const std::string why = more_than_counted(model, std::span(&*longest, 1)); !why.empty()) {
+    throw std::invalid_argument(fmt::format(
+        "document {} has {} tokens, which is too large: {}; cut it, or leave it out",
+        longest - documents.begin(),
+        *longest,
+        why));
+  }
 }
 
 }  // namespace paradyse

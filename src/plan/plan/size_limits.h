@@ -25,5 +25,8 @@ double attended_pairs(const Model& model, const DimSizes& dims);
 // counted; "": it is not.
 std::string more_than_counted(const Model& model, const DimSizes& dims, std::int64_t samples);
 std::string more_than_counted(const Model& model, std::span<const std::int64_t> documents);
+// Throws std::invalid_argument for a document that is more than can be counted by itself, so that
+// no plan can have it.  Pre: each has a token or more.
+void expect_counted_alone(const Model& model, std::span<const std::int64_t> documents);
 
 }  // namespace paradyse

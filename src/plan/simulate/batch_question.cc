@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "src/plan/base/text_match.h"
+#include "src/plan/plan/size_limits.h"
 #include "src/plan/simulate/cluster_space.h"
 #include "src/plan/simulate/sample_space.h"
 
@@ -148,6 +149,7 @@ BatchQuestion batch_question(
   if (lengths.empty()) {
     throw std::invalid_argument("a batch needs at least one document");
   }
+  expect_counted_alone(request.model, lengths);
   const Described given = described(request);
   const bool try_node = request.weight_domain == "auto" && request.space == "full";
   const std::int64_t longest = std::ranges::max(lengths);
