@@ -2,6 +2,8 @@
 #include <functional>
 #include <stdexcept>
 
+#include <nlohmann/json.hpp>
+
 #include "paradyse/plan/cluster.h"
 #include "paradyse/plan/model_folder.h"
 #include "python/bindings/bindings.h"
@@ -25,8 +27,8 @@ ModelFolder model_of_config(const std::string& json) {
   ModelFolder folder{.path = "config.json", .model = {}, .config_text = json};
   try {
     folder.model = model_from_config(json, "config.json", &folder.notes);
-  } catch (const std::runtime_error& error) {  // no JSON
-    throw std::invalid_argument(std::string("config.json: ") + error.what());
+  } catch (const nlohmann::json::exception& error) {  // no std::runtime_error
+    throw std::invalid_argument(std::string("config.json: is not JSON: ") + error.what());
   }
   return folder;
 }

@@ -1,8 +1,10 @@
+#include <exception>
 #include <stdexcept>
 #include <string>
 
 #include "python/bindings/bindings.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/printable.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/base/xxh64.h"
 #include "src/plan/simulate/batch_question.h"
@@ -34,10 +36,20 @@ std::string file_xxh64(const std::string& path) {
   return hash.hex();
 }
 
+// Names and contents of files may not be UTF-8, as which Python takes what a message says.
+void said_as_text(const std::exception_ptr& thrown, void* /*payload*/) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::invalid_argument& error) {
+    PyErr_SetString(PyExc_ValueError, printable(error.what()).c_str());
+  }
+}
+
 }  // namespace
 
 NB_MODULE(_plan, module) {
   module.doc() = "The plan side of ParaDySe: who computes what, decided from numbers alone.";
+  nb::register_exception_translator(said_as_text);  // of what NoPlan, asked before it, is not
   nb::exception<NoPlan>(module, "NoPlan", PyExc_ValueError);
   bind_model(module);
   bind_plan(module);

@@ -9,6 +9,7 @@
 #include "paradyse/plan/model_folder.h"
 #include "python/bindings/bindings.h"
 #include "src/plan/base/disk_file.h"
+#include "src/plan/base/printable.h"
 #include "src/plan/plan/plan_mark.h"
 
 namespace paradyse::python {
@@ -45,13 +46,13 @@ void write(const Plan& plan, const fs::path& path, bool force) {
   if (const std::string why = force ? "" : why_not_ours(path, "a plan", kPlanMark); !why.empty()) {
     const std::string said =
         path.string() + ": " + why + "; give another path, or force=True to replace it";
-    PyErr_SetString(PyExc_FileExistsError, said.c_str());
+    PyErr_SetString(PyExc_FileExistsError, printable(said).c_str());
     throw nb::python_error();
   }
   try {
     replace_file(path, to_json(plan));
   } catch (const std::runtime_error& error) {  // a folder, or a disk that is full
-    PyErr_SetString(PyExc_OSError, error.what());
+    PyErr_SetString(PyExc_OSError, printable(error.what()).c_str());
     throw nb::python_error();
   }
 }

@@ -1,6 +1,8 @@
 """paradyse: models, clusters, costs; layers, documents, layouts; the checker and the simulator."""
 
 import json
+import os
+import pathlib
 import unittest
 
 import paradyse
@@ -220,13 +222,26 @@ class RangesTest(ProgramTest):
                 paradyse.plan_groups([length] * 2, [paradyse.GroupCost(1, 2**63 - 1, [1.0] * 2)], 2)
 
     def test_texts_that_are_no_json(self):
-        with self.assertRaisesRegex(ValueError, "config.json: "):
-            paradyse.Model.from_config("x")
+        for text in ("x", "", "{", "[" * 100_000, "\xff", '{"model_type": 1e999}'):
+            with self.subTest(text[:9]), self.assertRaisesRegex(ValueError, "config.json"):
+                paradyse.Model.from_config(text)
+        folder = self.folder / "m"
+        folder.mkdir()
+        (folder / "config.json").write_bytes(b'{"model_type": "\xff"}')
+        with self.assertRaisesRegex(ValueError, r"config.json: .*\\xff"):
+            paradyse.Model.from_folder(folder)
+        for text in ("5", "[]", "null"):
+            with self.subTest(text), self.assertRaises(ValueError):
+                paradyse.Model.from_config(text)
 
     def test_a_folder_is_no_file_to_write(self):
         plan = paradyse.plan_groups([5], [paradyse.GroupCost(1, 100, [1.0])], 1)
         with self.assertRaises(OSError):
             plan.write(self.folder, force=True)
+        theirs = os.fsdecode(bytes(self.folder) + b"/\xff")  # a name that is no UTF-8
+        pathlib.Path(theirs).write_text("notes")
+        with self.assertRaisesRegex(FileExistsError, r"\\xff: exists and is not a plan"):
+            plan.write(theirs)
 
 
 if __name__ == "__main__":
