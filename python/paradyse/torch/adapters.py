@@ -11,6 +11,9 @@ from .planner import Planner
 from .steps import Step, Steps
 
 
+_OWN_LOSS = {("transformers", "Trainer"), ("trl", "SFTTrainer")}  # whose compute_loss is the model's own loss
+
+
 class StepTrainer:
     """Before a Trainer: class Mine(pt.StepTrainer, trl.SFTTrainer); Mine(..., steps=steps, items=dataset).
 
@@ -32,6 +35,9 @@ class StepTrainer:
             ("model.config.output_router_logits",
              getattr(getattr(getattr(self, "model", None), "config", None), "output_router_logits", False)))
             if value]
+        owner = next((one for one in type(self).__mro__ if "compute_loss" in vars(one)), None)
+        if owner is not None and (owner.__module__.split(".")[0], owner.__name__) not in _OWN_LOSS:
+            ignored.append(f"{owner.__name__}.compute_loss")
         if ignored:
             raise ValueError(f"StepTrainer: the loss of a step is the mean over its labels of the models' own "
                              f"cross-entropy, so {', '.join(ignored)} would do nothing; leave out what is set there")

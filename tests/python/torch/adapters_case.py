@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 import paradyse.torch as pt
@@ -66,6 +67,48 @@ class AdaptersTest(unittest.TestCase):
                 self.assertEqual(len(names), 4)
                 for of_rank, name in zip(lengths, names):
                     self.assertEqual(list(of_rank), [LENGTHS[sample] for sample in name])
+
+    def test_settings_that_would_do_nothing_are_refused(self):
+        class Trainer:
+            """As transformers.Trainer keeps what it is given."""
+            __module__ = "transformers.trainer"
+
+            def __init__(self, config=None, compute_loss_func=None, **arguments):
+                self.args = types.SimpleNamespace(**{"gradient_accumulation_steps": 1, "max_steps": 5, **arguments})
+                self.model, self.compute_loss_func = types.SimpleNamespace(config=config), compute_loss_func
+
+            def compute_loss(self):
+                pass
+
+        class Mine(pt.StepTrainer, Trainer):
+            pass
+
+        class Weighted(Mine):
+            def compute_loss(self):
+                pass
+
+        class Preferences(Trainer):
+            __module__ = "trl.trainer.dpo_trainer"
+
+            def compute_loss(self):
+                pass
+
+        class Dpo(pt.StepTrainer, Preferences):
+            pass
+
+        made = lambda kind=Mine, **more: kind(steps=None, items=None, **more)
+        routed = types.SimpleNamespace(output_router_logits=True)
+        for kind, given, words in (
+                (Mine, {"label_smoothing_factor": 0.1}, "label_smoothing_factor"), (Mine, {"fp16": True}, "fp16"),
+                (Mine, {"loss_type": "dft"}, "loss_type"), (Mine, {"compute_loss_func": len}, "compute_loss_func"),
+                (Mine, {"config": routed}, "model.config.output_router_logits"),
+                (Weighted, {}, "Weighted.compute_loss"), (Dpo, {}, "Preferences.compute_loss"),
+                (Mine, {"fp16": True, "loss_type": "dft"}, "fp16, loss_type")):
+            with self.subTest(words), self.assertRaisesRegex(ValueError, f"so {words} would do nothing"):
+                made(kind, **given)
+        with self.assertRaisesRegex(ValueError, "gradient_accumulation_steps=1"):
+            made(gradient_accumulation_steps=2)
+        made(label_smoothing_factor=0.0, fp16=False, loss_type="nll", config=types.SimpleNamespace())
 
     @unittest.skipUnless(LONG, "in make test-long")
     def test_trl_trains_the_same_on_one_rank_and_on_several(self):
