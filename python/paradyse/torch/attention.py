@@ -27,6 +27,12 @@ _REFUSED = {"attention_mask": _MASK, "sliding_window": "a sliding window", "soft
 _PARTIAL = {"sliding_window": "a sliding window", "attention_chunk_size": "attention in chunks"}  # of configurations
 _FULL = {"full_attention", "attention", "dense", "sparse", "moe"}  # types of layers, also of what is no attention
 _HOOKED = "_paradyse_hooked"
+
+
+class _NoExchange(ValueError):
+    """A call of attention without the documents of its tokens."""
+
+
 PROBED = 64  # tokens of a document
 
 
@@ -78,11 +84,25 @@ def attach(model: torch.nn.Module) -> None:
         hugging.set_attn_implementation("sdpa")
         if hook is not None:
             hook.remove()
+        if isinstance(error, _NoExchange):
+            raise ValueError(f"{kind} is not supported: its layers do not hand the arguments of a call on to "
+                             "attention, which so does not learn of the documents and would mix them") from error
         if isinstance(error, (ValueError, TypeError)):
             raise ValueError(f"{kind} is not supported: {error}") from error
+        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
+            raise ValueError(f"{kind} is not supported: its forward fails: "
+                             f"{error}{_experts(config, hugging)}") from error
         raise
     finally:
         model.train(trained)
+
+
+def _experts(config: Any, model: Any) -> str:
+    """What to do about experts that have no products in the model's type."""
+    grouped = getattr(config, "_experts_implementation", None) == "grouped_mm"
+    return ("; its experts have grouped products, which have no float64: call "
+            "model.set_experts_implementation('eager') before attach()"
+            if grouped and next(model.parameters()).dtype == torch.float64 else "")
 
 
 def expect_played(config: Any, model: Any) -> None:
@@ -179,7 +199,7 @@ def attend(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, valu
            paradyse: Exchange | None = None, **kwargs: Any) -> tuple[torch.Tensor, None]:
     """[1, heads, tokens, d] of this rank's tokens -> [1, tokens, heads, d]."""
     if paradyse is None:
-        raise ValueError("attention got no paradyse=: call model(**mb.inputs), or, to evaluate or generate, "
+        raise _NoExchange("attention got no paradyse=: call model(**mb.inputs), or, to evaluate or generate, "
                          "model.set_attn_implementation('sdpa') first")
     for name, what in _REFUSED.items():
         if {**kwargs, "attention_mask": attention_mask}.get(name) is not None:

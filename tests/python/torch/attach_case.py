@@ -1,6 +1,8 @@
 """What attach() takes and what it refuses by name; what attention refuses later."""
 
+import contextlib
 import importlib.util
+import io
 import unittest
 
 import paradyse.torch as pt
@@ -116,6 +118,31 @@ class AttachTest(unittest.TestCase):
                 self.assertEqual(model.config._attn_implementation, "sdpa")  # as it came
                 self.assertFalse(model._forward_pre_hooks)
                 self.assertTrue(model.training)
+
+    def test_layers_that_do_not_hand_the_documents_on(self):
+        for name, options in (("StableLm", {"num_key_value_heads": 4}), ("Nemotron", {"num_key_value_heads": 4})):
+            with self.subTest(name), self.assertRaisesRegex(
+                    ValueError, f"{name}ForCausalLM is not supported: its layers do not hand the arguments of a call on"):
+                pt.attach(made(name, {**SMALL, **options}))
+
+    def test_experts_in_float64(self):
+        model = made("Mixtral", {**GROUPED, "num_local_experts": 4, "sliding_window": None})
+        if getattr(model.config, "_experts_implementation", None) != "grouped_mm":
+            self.skipTest("these transformers have no grouped products of experts")
+        with self.assertRaisesRegex(ValueError, "MixtralForCausalLM is not supported: its forward fails: .*set_experts_"):
+            pt.attach(model)
+        model.set_experts_implementation("eager")
+        pt.attach(model)
+        for dtype, limit in ((torch.float64, 1e-5), (torch.float32, 1e-4)):
+            model = made("Mixtral", {**GROUPED, "num_local_experts": 4, "sliding_window": None}).to(dtype)
+            if dtype == torch.float64:
+                model.set_experts_implementation("eager")
+            pt.attach(model)
+            before = model.config._experts_implementation
+            with contextlib.redirect_stdout(io.StringIO()):
+                found = pt.check(model, documents([29, 5, 13]), planner(model, ranks=1))
+            self.assertLess(found.gradient, limit)
+            self.assertEqual(model.config._experts_implementation, before)  # the copy's alone is another
 
     def test_a_rope_type_that_only_the_model_says(self):
         model = llama()
