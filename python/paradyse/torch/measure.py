@@ -31,7 +31,7 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
                          "plans: call attach(model) first")
     if not (finite(seconds) and seconds >= 0):
         raise ValueError(f"seconds {seconds!r}: accepted is a number from 0 on")
-    expect_whole("longest", longest, 1)
+    expect_whole("longest", longest, 2)  # memory is of two lengths
     if node is not None:
         expect_whole("node", node, 1)
     if ranks % (node or ranks):

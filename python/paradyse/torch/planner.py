@@ -68,7 +68,8 @@ class Costs:
             except (ValueError, OSError) as error:
                 raise FileExistsError(f"{path} is there already, and is no file of Costs.write(): give another "
                                       "path, or force=True to replace it") from error
-        replace_file(Path(path), (json.dumps(dataclasses.asdict(self), indent=1) + "\n").encode())
+        replace_file(Path(path), (json.dumps(  # numbers of NumPy are accepted, too
+            dataclasses.asdict(self), indent=1, default=lambda number: number.item()) + "\n").encode())
 
 
 def costs(path: str | Path) -> Costs:
@@ -84,7 +85,6 @@ def costs(path: str | Path) -> Costs:
 def expect_one_of(name: str, value: str, accepted: Iterable[str]) -> None:
     if value not in accepted:
         raise ValueError(f"{name} {value!r} is not known; accepted: {', '.join(accepted)}")
-
 
 
 class Planner:
@@ -233,4 +233,7 @@ def _bytes(memory: int | str) -> int:
     if not found and (not isinstance(memory, Integral) or isinstance(memory, bool)):
         raise ValueError(f"memory {memory!r}: accepted are bytes, or a text as in '70GiB' (KiB, MiB, GiB, "
                          "TiB)")
-    return int(float(found[1]) * 1024 ** ("KMGT".index(found[2]) + 1)) if found else int(memory)
+    taken = int(float(found[1]) * 1024 ** ("KMGT".index(found[2]) + 1)) if found else int(memory)
+    if taken < 1:
+        raise ValueError(f"memory {memory!r}: a rank has at least one byte")
+    return taken

@@ -116,6 +116,9 @@ class CostsTest(unittest.TestCase):
                 self.assertEqual(file.read_text(), mine)
             costs.write(file, force=True)
             self.assertEqual(pt.costs(file), costs)
+            of_numpy = pt.Costs(token=numpy.float32(0.1), parameters=numpy.int64(7), message=(numpy.float32(0.2), 0.0))
+            of_numpy.write(file)
+            self.assertEqual(pt.costs(file), of_numpy)
             file.write_text(json.dumps({"tokens": 3}))
             with self.assertRaisesRegex(ValueError, "no file of Costs.write"):
                 pt.costs(file)
@@ -144,7 +147,7 @@ class CostsTest(unittest.TestCase):
             pt.measure(model, seconds=0, longest=16)
         pt.attach(model)
         for given, words in (({"seconds": -1}, "seconds -1"), ({"seconds": float("nan")}, "seconds nan"),
-                             ({"longest": 0}, "longest 0"), ({"longest": -3}, "longest -3"), ({"node": 0}, "node 0"),
+                             ({"longest": 0}, "longest 0"), ({"longest": 1}, "longest 1"), ({"longest": -3}, "longest -3"), ({"node": 0}, "node 0"),
                              ({"node": 2}, "divide the 1 ranks")):
             with self.subTest(given), self.assertRaisesRegex(ValueError, words):
                 pt.measure(model, **given)

@@ -227,6 +227,12 @@ class StepsTest(unittest.TestCase):
             with self.subTest(given), self.assertRaisesRegex(ValueError, words):
                 made(**given)
         self.assertEqual(len(drawn(made(lengths=torch.tensor([5, 6]), labels=numpy.array([4, 5])))), 1)
+        steps = made(planner=planner(llama(), ranks=1, memory=140_000), lengths=[5, 100_000, 6], tokens_per_step=5)
+        done = []
+        with self.assertRaises(paradyse.NoPlan):
+            for step in steps:
+                done += step.documents
+        self.assertEqual(steps.state_dict()["documents"], len(done))  # without those that have no plan
         good = made().state_dict()
         for state, words in (
                 ({}, "no seed and no documents"), ({"seed": 0}, "no documents"), ({**good, "documents": -3}, "documents -3"),
@@ -243,7 +249,8 @@ class StepsTest(unittest.TestCase):
                 ({"ranks": 4, "node": 8}, "nodes of 8 ranks"), ({"seed": -1}, "seed -1"), ({"seed": 1.5}, "seed 1.5"),
                 ({"seed": 2**64}, "seed 18446744073709551616"), ({"moments": -100}, "moments -100"),
                 ({"reserve": -3}, "reserve -3"), ({"reserve": 1.5}, "reserve 1.5"), ({"memory": "1.2.3GiB"}, "70GiB"),
-                ({"memory": True}, "70GiB")):
+                ({"memory": True}, "70GiB"), ({"memory": 0}, "memory 0: a rank has"), ({"memory": -5}, "memory -5"),
+                ({"memory": "0GiB"}, "memory '0GiB'")):
             with self.subTest(given), self.assertRaisesRegex(ValueError, words):
                 planner(llama(), **given)
         for deadline in (-1, 0, float("nan")):
