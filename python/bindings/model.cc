@@ -98,8 +98,8 @@ void bind_model(nb::module_& module) {
           "memory"_a = nb::none(),
           nb::sig("def from_file(path: str | os.PathLike[str], *, ranks: int | None = None, "
                   "memory: int | str | None = None) -> Cluster"),
-          "A cluster file (TOML).  ranks: use only this many of its ranks, whole nodes or a part "
-          "of one.  "
+          "A cluster file (TOML).  ranks: so many in place of its own, whole nodes or a part of "
+          "one.  "
           "memory: of each device, in bytes or as in '40GiB'.")
       .def_static(
           "from_toml",

@@ -57,7 +57,7 @@ def check(model: Any, batch: Sequence[Any], planner: Planner | None = None) -> C
         reference.set_experts_implementation("eager")
     exact, wanted = played(reference, alone)
     norms = {name: float(grad.norm()) for name, grad in wanted.items()}
-    floor = max(FLOOR * sum(norm**2 for norm in norms.values()) ** 0.5, 1e-300)
+    floor = max(FLOOR * sum(norm**2 for norm in norms.values() if math.isfinite(norm)) ** 0.5, 1e-300)
 
     def worst(grads: dict[str, torch.Tensor]) -> tuple[float, str]:
         differences = {name: float((grads[name].double() - grad).norm()) / max(norms[name], floor)

@@ -72,6 +72,14 @@ class CostsTest(unittest.TestCase):
             hook.remove()
             self.assertEqual((found.gradient, found.parameter), (float("inf"), name))
 
+    def test_check_of_a_reference_that_is_no_number(self):
+        model = llama(4, 2, torch.float32)
+        pt.attach(model)
+        model.model.embed_tokens.weight.data[5:].fill_(float("nan"))  # all gradients, and those of other rows
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = pt.check(model, documents([5, 3]), planner(model, ranks=1))
+        self.assertEqual(found.gradient, float("inf"))
+
     def test_spaces_that_are_not_known(self):
         one = planner(llama(), ranks=1)
         with self.assertRaisesRegex(ValueError, "space 'x' is not known; accepted: torch"):

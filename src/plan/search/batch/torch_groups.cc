@@ -26,8 +26,7 @@ void expect_sound(const TorchRequest& request) {
   if (request.ranks < 1 || request.ranks > kMostRanks || request.layers < 1 || request.node < 0) {
     throw std::invalid_argument(fmt::format(
         "{} ranks, {} layers, {} ranks of a node: accepted are 1 to {} ranks, at least 1 layer, "
-        "and "
-        "no negative number",
+        "and no negative number",
         request.ranks,
         request.layers,
         request.node,
