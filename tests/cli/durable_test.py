@@ -453,6 +453,14 @@ class BadStepTest(DurableTest):
             kept = {folder.name for folder in (run / "checkpoints").iterdir()}
             self.assertLessEqual({"000003", "000006"}, kept)
 
+    def test_a_run_that_ends_in_bad_steps_keeps_the_last_good_checkpoint(self):
+        run = self.folder / "runs" / "short"
+        self.run_program("train", "-c", self.config, "--set", "output.name=short", "--set", "train.steps=6",
+                         "--set", "checkpoint.every=3", "--set", "checkpoint.keep=1")
+        self.run_program("train", "--resume", run, "--set", "train.steps=12", "--set", "optimizer.lr=1e30",
+                         "--set", "optimizer.max_grad_norm=0", "--set", "train.on_bad_step=skip")
+        self.assertEqual({folder.name for folder in (run / "checkpoints").iterdir()}, {"000006", "000012"})
+
     def test_skipped_steps_are_not_counted_as_trained(self):
         run, done = self.odd("skip", "train.loss_spike=1.3")
         summary = json.loads(done.stdout)

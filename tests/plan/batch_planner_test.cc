@@ -93,6 +93,14 @@ TEST(BatchPlanners, OfOneSizeHaveGroupsOfNoOther) {
   const BatchPlanner::Answer none = batch_planner(t)->plan({longest});
   EXPECT_FALSE(none.plan);
   EXPECT_THAT(none.why_not, HasSubstr("no plan fits in groups of 1 rank"));
+  // Where nothing limits memory it is the strategy.
+  PlanningTask of_all = task(4);
+  of_all.attention = "MegatronTS";
+  of_all.batch_planner = "groups-of-2";
+  const BatchPlanner::Answer not_of_two = batch_planner(of_all)->plan({100});
+  EXPECT_FALSE(not_of_two.plan);
+  EXPECT_THAT(
+      not_of_two.why_not, HasSubstr("leave nothing that groups of 2 ranks can run among 4"));
 }
 
 // In narrow types groups of a micro-batch have to agree in their tiles of tokens, which each would

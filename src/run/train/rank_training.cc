@@ -128,6 +128,9 @@ class RankTraining {
     }
     saving(true);
     const std::string not_saved = save_model();  // first: it wants a third of the room
+    if (bad_in_a_row_ > 0) {
+      checkpoints_.keep_all();  // these weights may be past help
+    }
     write_checkpoint(step, scale_, IfNotWritten::end);
     if (!not_saved.empty()) {
       throw std::runtime_error(fmt::format(

@@ -390,8 +390,8 @@ class OneSize final : public DocumentPlanner {
     if (!answer.plan) {
       const std::string groups = "groups of " + counted(size, "rank");
       answer.why_not =
-          documents().rooms(size, Caps::held).empty() && task().memory_per_rank == 0
-              ? "no plan: parallel.attention or parallel.mlp allow nothing that " + groups +
+          task().memory_per_rank == 0
+              ? "no plan: parallel.attention and parallel.mlp leave nothing that " + groups +
                     " can run among " + counted(task().ranks, "rank") +
                     ". Give another strategy, or another parallel.batch_planner"
               : "no plan fits in " + groups + ": documents of up to " +
