@@ -8,6 +8,7 @@
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/model_folder.h"
 #include "python/bindings/bindings.h"
+#include "src/plan/plan/size_limits.h"
 #include "src/plan/search/layouts/samples.h"
 #include "src/plan/simulate/additive.h"
 
@@ -58,14 +59,27 @@ SampleLayout plan_layout(
   if (std::ranges::any_of(mesh, [](int axis) { return axis < 1; })) {
     throw std::invalid_argument("mesh: each axis has at least 1 rank");
   }
+  if (cluster != nullptr && ranks > cluster->ranks()) {
+    throw std::invalid_argument(fmt::format(
+        "ranks={}: the cluster {} has {}; give one of as many (Cluster.from_file(..., ranks={}))",
+        ranks,
+        cluster->name,
+        cluster->ranks(),
+        ranks));
+  }
   const SimulationOptions how{.precision = precision_of(half_or_single(dtype))};
   Model model = without_dropout(folder.model);
+  const DimSizes sizes = with_pairs(model, dims);
+  if (const std::string why = more_than_counted(model, sizes, batch); !why.empty()) {
+    throw std::invalid_argument(
+        fmt::format("batch={}, dims: too large: {}; give smaller sizes", batch, why));
+  }
   if (cluster != nullptr) {
     model = with_tiles(model, tiles_of(*cluster, model, how.precision.activation));
   }
   LayoutTask task{
       .model = &model,
-      .documents = samples_of(model, with_pairs(model, dims), batch, ranks, mesh),
+      .documents = samples_of(model, sizes, batch, ranks, mesh),
       .recompute = layer_recompute(recompute),
       .tiles = tiles};
   if (cluster != nullptr) {

@@ -206,7 +206,8 @@ class RangesTest(ProgramTest):
         video = paradyse.Model.from_folder("stdit")
         dims = {"frames": 4, "patches": 16}
         for given in ({"ranks": 5000}, {"ranks": 0}, {"batch": 2**31 - 1}, {"mesh": [-2, -2]},
-                      {"dims": {**dims, "frames": 2**24 + 1}}):
+                      {"dims": {**dims, "frames": 2**24 + 1}}, {"dims": {"frames": 2**24, "patches": 2**24}},
+                      {"ranks": 128, "cluster": cluster}):
             with self.subTest(given), self.assertRaises(ValueError):
                 paradyse.plan_layout(video, **{"ranks": 4, "dims": dims, **given})
 
