@@ -136,7 +136,8 @@ struct Size {
 // Widths that vectors of 16 bytes divide and others; more rows than a grid has blocks.
 std::vector<Size> sizes() {
   std::vector<Size> all = {{1, 8}, {3, 33}, {70, 130}, {257, 64}, {5, 2048}};
-  if (on_gpu() && std::getenv("PARADYSE_TEST_SMALL") == nullptr) {  // set where a tool slows all down
+  if (on_gpu() &&
+      std::getenv("PARADYSE_TEST_SMALL") == nullptr) {  // set where a tool slows all down
     all.insert(all.end(), {{1024, 2048}, {70000, 64}, {100, 8192}, {129, 5003}});
   }
   return all;
