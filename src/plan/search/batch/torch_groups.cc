@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "src/plan/base/text_match.h"
+#include "src/plan/plan/size_limits.h"
 #include "src/plan/search/batch/micro_batches.h"
 
 namespace paradyse {
@@ -41,6 +42,12 @@ void expect_sound(const TorchRequest& request) {
   }
   if (request.lengths.empty()) {
     throw std::invalid_argument("a batch needs at least one document");
+  }
+  for (const std::int64_t tokens : request.lengths) {
+    if (tokens < 1 || tokens > kMostRows) {
+      throw std::invalid_argument(
+          fmt::format("a document of {} tokens: accepted are 1 to {}", tokens, kMostRows));
+    }
   }
   for (const double seconds : {request.micro_batch_seconds, request.batch_seconds}) {
     if (!(seconds >= 0 && std::isfinite(seconds))) {
