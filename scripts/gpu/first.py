@@ -445,8 +445,8 @@ def sanitizer(tool, names):
         # that torch looks for in vain are no errors of ours.
         ran = contact.paradyse(
             "exec", program, "--tool", tool, "--error-exitcode", 9, "--report-api-errors", "no", "device_tests",
-            "--device", "cuda", "--gtest_filter=" + ":".join(names),
-            PARADYSE_TEST_SMALL="1", PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+            "--device", "cuda", "--sizes", "small", "--gtest_filter=" + ":".join(names),
+            PYTORCH_NO_CUDA_MEMORY_CACHING="1")
         said = [line for line in ran.output.splitlines() if "SUMMARY" in line]
         passed, failed, late = verdicts(ran)
         return contact.judged(

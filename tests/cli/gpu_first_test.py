@@ -292,6 +292,14 @@ class FirstTest(ProgramTest):
         self.assertFalse(records["device_tests"]["ok"])
         self.assertEqual(records["device_tests"]["result"]["failed"], "Ops.Rope")
 
+    def test_sanitizers_get_small_sizes(self):
+        self.first()
+        self.first("--second")
+        for tool in ("memcheck", "racecheck"):
+            asked = next(line for line in self.asked() if f"--tool {tool}" in line)
+            self.assertIn("device_tests --device cuda --sizes small --gtest_filter=Ops.Norm:", asked)
+        self.assertTrue(all("--sizes" not in line for line in self.asked() if "exec device_tests" in line))
+
     def test_dry_wants_to_hear_that_there_is_no_gpu(self):
         no_gpu = "[[ -z $CUDA_VISIBLE_DEVICES ]] && echo 'x: no GPU is seen' >&2; exit 2"
         for word in ("doctor", "device_tests", "compute-sanitizer", "check", "train"):
@@ -336,14 +344,15 @@ class CommandsTest(ProgramTest):
         self.assertEqual(len(names), 10)
         program = pathlib.Path(PARADYSE).resolve().parent / "bin" / "device_tests"
         listed = subprocess.run(
-            [program, "--gtest_list_tests", "--gtest_filter=" + ":".join(names)], capture_output=True,
-            text=True, timeout=300, check=True).stdout.splitlines()
+            [program, "--sizes", "small", "--gtest_list_tests", "--gtest_filter=" + ":".join(names)],
+            capture_output=True, text=True, timeout=300, check=True).stdout.splitlines()
         self.assertEqual(len([line for line in listed if line.startswith("  ")]), 10, listed)
 
     def test_device_tests_says_what_is_wrong(self):
         program = pathlib.Path(PARADYSE).resolve().parent / "bin" / "device_tests"
         for arguments, said in ((["--device", "cuda"], "built without CUDA|no GPU is seen"),
-                                (["--device", "tpu"], "not one of cpu, cuda"), (["--bad"], "not known")):
+                                (["--device", "tpu"], "not one of cpu, cuda"),
+                                (["--sizes", "tiny"], "not one of small, large"), (["--bad"], "not known")):
             done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, USAGE)
             self.assertRegex(done.stderr, said)

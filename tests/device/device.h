@@ -16,8 +16,9 @@ namespace paradyse::test {
 // As --device says.
 c10::Device device();
 
-// Sizes that a GPU's kernels are made for take the CPU too long.
-inline bool on_gpu() { return !device().is_cpu(); }
+// Whether sizes are those that a GPU's kernels are made for, which take the CPU, or a tool that
+// runs each instruction itself, too long.  As --sizes says; by default on a GPU.
+bool large_sizes();
 
 // Normal, the same for the same seed; float64 on the host.
 at::Tensor random_numbers(const std::vector<std::int64_t>& sizes, std::uint64_t seed);
