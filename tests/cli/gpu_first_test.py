@@ -13,6 +13,7 @@ import subprocess
 import time
 import types
 import unittest
+import unittest.mock
 
 from support import PARADYSE, USAGE, ProgramTest
 
@@ -23,7 +24,8 @@ GPU = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "gpu"
 PRETENDER = """#!/usr/bin/env bash
 here=$(dirname "${BASH_SOURCE[0]}")
 word=$1; [[ $word != exec ]] || word=$(basename "$2")
-echo "KERNELS=${PARADYSE_CUDA_KERNELS:-} FLASH=${PARADYSE_FLASH:-} PROGRAMS=${PARADYSE_PROGRAMS:-} $*" >>"$here/asked"
+echo "KERNELS=${PARADYSE_CUDA_KERNELS:-} FLASH=${PARADYSE_FLASH:-} PROGRAMS=${PARADYSE_PROGRAMS:-}" \
+  "UNCACHED=${PYTORCH_NO_CUDA_MEMORY_CACHING:-} $*" >>"$here/asked"
 source "$here/answers/$word"
 """
 
@@ -40,10 +42,16 @@ def says(answer, code=0):
     return f"echo '{json.dumps(answer)}'; exit {code}"
 
 
-def said_by_gtest(*tests):
-    lines = []
+def said_by_gtest(*tests, of=None):
+    """`of`: how many it would run, where it does not come to all of them."""
+    lines = [f"[==========] Running {of or len(tests)} tests from 2 test suites."]
     for test, ok in tests:
-        lines += [f"[ RUN      ] {test}", f"[       OK ] {test} (1 ms)" if ok else f"[  FAILED  ] {test} (20 ms)"]
+        lines += [f"[ RUN      ] {test}"]
+        if ok is not None:  # it comes to its end
+            lines += [f"[       OK ] {test} (1 ms)" if ok else f"[  FAILED  ] {test} (20 ms)"]
+    failed = [test for test, ok in tests if ok is False]
+    lines += [f"[  FAILED  ] {len(failed)} tests, listed below:",
+              *(f"[  FAILED  ] {test}" for test in failed)] if failed else []
     return "printf '%s\\n' " + " ".join(f"'{line}'" for line in lines)
 
 
@@ -156,11 +164,6 @@ class FirstTest(ProgramTest):
         self.assertEqual(module.verdicts(module.Ran(139, said, "")), (["Ops.A"], ["Ops.B"], []))
         both = said + "[  FAILED  ] Ops.B (2 ms)\n[ RUN      ] Ops.C\n[  FAILED  ] Ops.B\n"
         self.assertEqual(module.verdicts(module.Ran(124, both, "")), (["Ops.A"], ["Ops.B"], ["Ops.C"]))
-        self.answer("device_tests", said_by_gtest(("Ops.A", True)) + "; echo '[ RUN      ] Ops.B'; sleep 100")
-        contact = self.contact(module, 20)
-        self.assertFalse(contact.step(3, "device_tests", 12, module.tests))
-        self.assertEqual(contact.records[0]["result"]["failed"], "")
-        self.assertIn("Ops.B", contact.records[0]["result"]["not_finished"])
 
     def test_a_step_that_lacks_memory_is_not_measured(self):
         self.answer("bench", says({"rows": [{"length": 8192, "lacks_memory": "much"}]}, 1))
@@ -282,6 +285,8 @@ class FirstTest(ProgramTest):
         self.assertFalse(records["device_tests"]["ok"])
         self.assertEqual(records["device_tests"]["result"]["failed"], "Ops.Rope")
         self.assertEqual(records["device_tests"]["result"]["passed"], 2)
+        self.assertEqual(records["device_tests"]["result"]["without_verdict"], 0)
+        self.assertEqual(records["device_tests"]["code"], 1)  # of the run that was not well
         asked = [line for line in self.asked() if "exec device_tests" in line]
         self.assertTrue(asked[1].endswith("--gtest_filter=-Ops.Norm:Ops.Rope"), asked)
 
@@ -291,6 +296,54 @@ class FirstTest(ProgramTest):
         records, _ = self.first()
         self.assertFalse(records["device_tests"]["ok"])
         self.assertEqual(records["device_tests"]["result"]["failed"], "Ops.Rope")
+
+    def test_a_test_that_has_no_time_to_end_is_not_at_fault(self):
+        slow = said_by_gtest(("Ops.Norm", True), ("Ops.Rope", None), of=4)
+        rest = said_by_gtest(("Ops.Swiglu", True), ("Ops.Dropout", True))
+        self.answer("device_tests", f"if [[ $* == *Ops.Rope* ]]; then {rest}; exit 0; fi\n"
+                                    f"{slow}; exec sleep 1000")
+        module = self.module()
+        module.ANOTHER_RUN = 2
+        contact = self.contact(module, 60)
+        self.assertFalse(contact.step(3, "device_tests", 12, module.tests))
+        self.assertEqual(
+            contact.records[0]["result"],
+            {"passed": 3, "failed": "", "not_finished": "Ops.Rope", "without_verdict": 0,
+             "ended": "killed at its limit"})
+        self.assertEqual(contact.records[0]["code"], 124)
+        asked = [line for line in self.asked() if "exec device_tests" in line]
+        self.assertTrue(asked[1].endswith("--gtest_filter=-Ops.Norm:Ops.Rope"), asked)
+
+    def test_what_fails_before_the_time_is_over_is_at_fault(self):
+        slow = said_by_gtest(("Ops.Norm", False), ("Ops.Rope", None), of=5)
+        self.answer("device_tests", f"{slow}; exec sleep 1000")
+        module = self.module()
+        contact = self.contact(module, 60)
+        contact.step(3, "device_tests", 5, module.tests)  # too little for another run
+        result = contact.records[0]["result"]
+        self.assertEqual((result["failed"], result["not_finished"]), ("Ops.Norm", ""))
+        self.assertEqual(result["without_verdict"], 4)
+
+    def test_a_sanitizer_tells_what_it_did_not_come_to(self):
+        slow = said_by_gtest(("Ops.Norm", True), ("Ops.LayerNorm", False), ("Ops.Rope", None), of=10)
+        self.answer("compute-sanitizer", f"{slow}; exec sleep 1000")
+        module = self.module()
+        contact = self.contact(module, 60)
+        with unittest.mock.patch.dict(os.environ, self.environment):
+            self.assertFalse(
+                contact.step(7, "memcheck", 5, module.sanitizer("memcheck", module.SANITIZED)))
+        self.assertEqual(
+            contact.records[0]["result"],
+            {"passed": 1, "failed": "Ops.LayerNorm", "not_finished": "Ops.Rope", "without_verdict": 7,
+             "said": "", "ended": "killed at its limit"})
+
+    def test_memcheck_sees_the_end_of_each_tensor(self):
+        self.first()
+        asked = next(line for line in self.asked() if "--tool memcheck" in line)
+        self.assertIn("UNCACHED=1 ", asked)
+        self.assertIn("--report-api-errors no --error-exitcode 9 device_tests", asked)
+        for line in self.asked():
+            self.assertTrue("UNCACHED= " in line or "--tool memcheck" in line, line)
 
     def test_sanitizers_get_small_sizes(self):
         self.first()
