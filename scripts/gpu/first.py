@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The first contact of this bundle with a GPU, in steps under a time limit each.
 
-    first.sh OUT            steps 0 to 8, 505 s at most
+    first.sh OUT            steps 0 to 8, 520 s at most
     first.sh OUT --second   what a second quarter of an hour is for, 300 s at most
     first.sh OUT --dry      no GPU is shown to anything: each step runs up to its first call for one
 
@@ -17,7 +17,6 @@ step is ok, else 1.
 """
 import argparse
 import dataclasses
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -39,7 +38,7 @@ ANOTHER_RUN = 10  # seconds that are worth one
 MODEL = "llama-0.9b.toml"  # 32,000 ids
 WIDE_MODEL = "llama-0.9b-128k.toml"  # 128,256 ids
 TOKENS = 8192
-LEAST_DRIVER = 580
+LEAST_DRIVER = 580  # of CUDA 13: NVIDIA, CUDA Compatibility, table 1
 # Kernels of ours, exchanges, a whole step: small enough for a tool that makes them fifty times slower.
 SANITIZED = [
     "Ops.Norm", "Ops.LayerNorm", "Ops.RopeAndItsNorm", "Ops.Swiglu", "Ops.ProductsWithHeldWeights",
@@ -247,30 +246,40 @@ def machine(contact):
     """What is there: driver, torch, tools."""
     queried = contact.run(
         ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.used,clocks.max.sm",
-         "--format=csv,noheader"])
+         "--format=csv,noheader"], limit=10)
     card = queried.output.strip()
-    try:
-        torch = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        torch = ""
+    imported = contact.run(
+        [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda)"])
     site = os.environ.get("PARADYSE_SITE_PACKAGES", "")
     found = importlib.util.find_spec("torch")
     if not site and found and found.origin:
         site = str(pathlib.Path(found.origin).parent.parent)
-    imported = contact.run([sys.executable, "-c", "import torch"])
-    # the bundle's programs are of CUDA 13; with an older driver they see no GPU
-    version = card.split(",")[1].strip() if card.count(",") >= 1 else ""
-    old = version.split(".")[0].isdigit() and int(version.split(".")[0]) < LEAST_DRIVER
     result = {
-        **({"ended": f"driver {version}: CUDA 13 needs {LEAST_DRIVER} or later"} if old else {}),
-        **({"ended": f"import torch: {imported.last_words()}"} if imported.code != 0 else {}),
-        "card": card, "torch": torch, "site_packages": site, "cores": os.cpu_count(),
+        "card": card, "torch": imported.output.strip(), "site_packages": site, "cores": os.cpu_count(),
         "python": platform.python_version(), "libc": " ".join(platform.libc_ver()),
         "kernel": platform.release(), "bundle": (HERE / "VERSION").read_text().strip(),
         "tools": {name: tool_at(name)
                   for name in ("nvcc", "cmake", "ninja", "g++", "compute-sanitizer")}}
-    ok = bool(site) and (contact.dry or queried.code == 0 and card != "" and not old and imported.code == 0)
-    return Outcome(ok, queried.code, result)
+    wrong = [] if contact.dry else wrong_driver(queried)
+    if imported.code != 0:
+        why = "it ran past its limit" if imported.code == 124 else imported.last_words()
+        wrong.append(f"import torch: {why}")
+    if wrong:
+        result["ended"] = "; ".join(wrong)
+    return Outcome(not wrong, queried.code or imported.code, result)
+
+
+def wrong_driver(queried):
+    """What is wrong with the GPU's driver, by what nvidia-smi said."""
+    lines = queried.output.strip().splitlines()
+    if queried.code != 0 or not lines:
+        return [f"nvidia-smi: {queried.last_words() or 'no GPU'}"]
+    version = [word.strip() for word in lines[0].split(",")][1:2]
+    major = re.match(r"\d+", version[0]) if version else None
+    if major and int(major[0]) < LEAST_DRIVER:
+        return [f"the driver {version[0]} is older than R{LEAST_DRIVER}, which CUDA 13 needs: install "
+                "a newer one, or NVIDIA's cuda-compat-13-0"]
+    return []
 
 
 def doctor(contact):
@@ -537,11 +546,11 @@ def vocabulary(contact):
 
 
 FIRST = [
-    (0, "machine", 15, machine), (1, "doctor", 20, doctor), (1, "build", 180, build),
+    (0, "machine", 30, machine), (1, "doctor", 20, doctor), (1, "build", 180, build),
     (2, "probe", 30, probe), (3, "device_tests", 100, tests), (4, "check", 60, check),
     (5, "bench", 45, bench), (6, "peer", 110, peer),
     (7, "memcheck", 95, sanitizer("memcheck", SANITIZED, **MEMCHECK)), (8, "train", 30, train)]
-FIRST_SECONDS = 505
+FIRST_SECONDS = 520
 SECOND = [
     (4, "check", 40, check), (5, "bench", 25, bench), (8, "train", 25, train),
     (9, "varlen", 55, packed_peer), (10, "ranks", 75, several_ranks),

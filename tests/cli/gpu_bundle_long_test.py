@@ -141,11 +141,15 @@ class BundleTest(ProgramTest):
         with open(self.folder / "out" / "first.jsonl") as file:
             records = {record["name"]: record for record in map(json.loads, file)}
         self.assertNotIn("build", records, done.stdout)
-        for name in ("machine", "doctor", "device_tests", "check", "bench", "train"):
+        for name in ("doctor", "device_tests", "check", "bench", "train"):
             self.assertTrue(records[name]["ok"], records[name])
-            self.assertIn(records[name]["code"] if name != "machine" else 2, (1, 2))
+            self.assertIn(records[name]["code"], (1, 2))
         # these take a python3 with torch, and a tool
-        torch = self.run_alone("python3", "-c", "import torch", code=None, **clean).returncode == 0
+        torch = self.run_alone(
+            "python3", "-c", "import torch; print(torch.__version__)", code=None, **clean,
+            PYTHONPATH=site).returncode == 0
+        if "ran past its limit" not in records["machine"]["result"].get("ended", ""):
+            self.assertEqual(records["machine"]["ok"], torch, records["machine"])
         for name in ("probe", "peer"):
             # on a machine that has much else to do, importing torch may take longer than the limit
             self.assertIn(records[name]["code"], (3, 124) if torch else (1, 124))

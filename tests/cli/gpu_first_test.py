@@ -82,14 +82,15 @@ class FirstTest(ProgramTest):
                              "cp \"$here/steps\" $runs/run/metrics.jsonl")
         tools = self.folder / "tools"
         tools.mkdir()
-        for name, text in (("nvidia-smi", "echo A card, 580"), ("compute-sanitizer", "exit 1")):
+        for name, text in (("nvidia-smi", "echo A card, 580.65.06, 81559 MiB"), ("compute-sanitizer", "exit 1")):
             (tools / name).write_text("#!/bin/sh\n" + text + "\n")
             (tools / name).chmod(0o755)
-        site = self.folder / "site"
-        (site / "torch").mkdir(parents=True)
-        (site / "torch" / "__init__.py").write_text("")
+        self.site = self.folder / "site"
+        (self.site / "torch").mkdir(parents=True)
+        (self.site / "torch" / "__init__.py").write_text(
+            "import types\n__version__ = '2.11.0+cu130'\nversion = types.SimpleNamespace(cuda='13.0')\n")
         self.environment = {
-            **os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PARADYSE_SITE_PACKAGES": str(site)}
+            **os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PARADYSE_SITE_PACKAGES": str(self.site)}
 
     def answer(self, word, script):
         (self.bundle / "answers" / word).write_text(script + "\n")
@@ -125,6 +126,7 @@ class FirstTest(ProgramTest):
     def test_all_is_well(self):
         records, done = self.first()
         self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(records["machine"]["result"]["torch"], "2.11.0+cu130 13.0")
         self.assertEqual(
             list(records),
             ["machine", "doctor", "probe", "device_tests", "check", "bench", "peer", "memcheck", "train"])
@@ -140,17 +142,39 @@ class FirstTest(ProgramTest):
         self.assertEqual(files, ["first.jsonl", "first.log", "first.txt", "first_train.jsonl"])
         # the sum of the limits is what a run may take
         self.assertEqual(sum(record["limit"] for record in records.values()), self.module().FIRST_SECONDS)
-        self.assertEqual(self.module().FIRST_SECONDS, 505)
+        self.assertEqual(self.module().FIRST_SECONDS, 520)
 
-    def test_a_machine_that_cannot_run_the_bundle(self):
-        (self.folder / "tools" / "nvidia-smi").write_text("#!/bin/sh\necho A card, 570.12, 1, 0, 2\n")
-        records, _ = self.first()
-        self.assertEqual(records["machine"]["result"]["ended"], "driver 570.12: CUDA 13 needs 580 or later")
-        (self.folder / "tools" / "nvidia-smi").write_text("#!/bin/sh\necho A card, 580.12, 1, 0, 2\n")
-        (self.folder / "site" / "torch" / "__init__.py").write_text("raise ImportError('no library')\n")
+    def test_torch_that_cannot_be_imported_is_told_at_once(self):
+        (self.site / "torch" / "__init__.py").write_text("raise ImportError('libcudart.so.13: not there')\n")
         records, _ = self.first()
         self.assertFalse(records["machine"]["ok"])
-        self.assertIn("no library", records["machine"]["result"]["ended"])
+        self.assertEqual(records["machine"]["result"]["ended"],
+                         "import torch: ImportError: libcudart.so.13: not there")
+
+    @unittest.skipIf(importlib.util.find_spec("torch"), "python3 has a torch of its own")
+    def test_a_folder_of_libraries_alone_is_no_torch(self):
+        (self.site / "torch" / "__init__.py").unlink()  # Python takes it for a namespace
+        records, _ = self.first()
+        self.assertFalse(records["machine"]["ok"])
+        self.assertIn("import torch: AttributeError: ", records["machine"]["result"]["ended"])
+
+    def test_a_machine_without_a_driver(self):
+        (self.folder / "tools" / "nvidia-smi").write_text("#!/bin/sh\necho no devices were found; exit 6\n")
+        records, _ = self.first()
+        self.assertFalse(records["machine"]["ok"])
+        self.assertEqual(records["machine"]["result"]["ended"], "nvidia-smi: no devices were found")
+
+    def test_a_driver_that_is_too_old_for_cuda_13(self):
+        for version, ok in (("575.57.08", False), ("580.65.06", True), ("600.1", True)):
+            (self.folder / "tools" / "nvidia-smi").write_text(f"#!/bin/sh\necho A card, {version}, 9 MiB\n")
+            module = self.module()
+            contact = self.contact(module, 60)
+            with unittest.mock.patch.dict(os.environ, self.environment):
+                self.assertEqual(contact.step(0, "machine", 30, module.machine), ok)
+            ended = contact.records[0]["result"].get("ended")
+            self.assertEqual(ended, None if ok else (
+                "the driver 575.57.08 is older than R580, which CUDA 13 needs: install a newer one, or "
+                "NVIDIA's cuda-compat-13-0"))
 
     def test_scripts_have_the_torch_of_the_site_packages(self):
         (self.bundle / "probe.py").write_text("import torch\nprint('{\"what\": \"%s\"}' % torch.__file__)\n")
