@@ -68,7 +68,7 @@ class FirstTest(ProgramTest):
         (self.bundle / "gpu_peer.py").write_text(
             "import json\nfor what in ('eager', 'compile'):\n"
             "  print(json.dumps({'what': what, 'tokens_per_s': 60000.0}))\n"
-            "print(json.dumps({'what': 'ours', 'printed': {'rows': [{'tokens_per_s': 65000.0}]}}))\n")
+            "print(json.dumps({'what': 'ours', 'code': 0, 'printed': {'rows': [{'tokens_per_s': 65000.0}]}}))\n")
         self.answer("doctor", says(DOCTOR))
         self.answer("device_tests", said_by_gtest(("Ops.Norm", True)))
         self.answer("compute-sanitizer", said_by_gtest(("Ops.Norm", True)) + "; echo ERROR SUMMARY: 0 errors")
@@ -376,6 +376,43 @@ class FirstTest(ProgramTest):
             asked = next(line for line in self.asked() if f"--tool {tool}" in line)
             self.assertIn("device_tests --device cuda --sizes small --gtest_filter=Ops.Norm:", asked)
         self.assertTrue(all("--sizes" not in line for line in self.asked() if "exec device_tests" in line))
+
+    def test_the_peers_are_nothing_without_ours(self):
+        peers = "".join(f"print('{json.dumps({'what': what, 'tokens_per_s': 6e4})}')\n"
+                        for what in ("eager", "compile"))
+        for ours, why in (
+                ({"code": 2, "printed": None, "errors": "no GPU\n"}, "no GPU"),
+                ({"code": 1, "printed": BENCH, "errors": ""}, "exit code 1"),
+                ({"code": 0, "printed": {"rows": []}, "errors": ""}, "exit code 0"), (None, None)):
+            with self.subTest(ours=ours):
+                line = json.dumps({"what": "ours", **(ours or {})})
+                (self.bundle / "gpu_peer.py").write_text(peers + (f"print({line!r})\n" if ours else ""))
+                module = self.module()
+                contact = self.contact(module, 30)
+                self.assertFalse(contact.step(6, "peer", 20, module.peer))
+                result = contact.records[0]["result"]
+                self.assertEqual(result["eager_tokens_per_s"], "60000")
+                self.assertEqual(result.get("ours_ended"), why)
+
+    def test_runs_of_several_ranks_share_the_time(self):
+        module = self.module()
+        contact = self.contact(module, 100)
+        limits = []
+
+        def paradyse(*words, limit):
+            limits.append(limit)
+            failing = {"--ranks 4", "--attention UlyssesZ"}
+            if all(option in " ".join(map(str, words)) for option in failing):
+                return module.Ran(1, "", "no memory\n")
+            return module.Ran(0, json.dumps(BENCH), "")
+        contact.paradyse = paradyse
+        self.assertFalse(contact.step(10, "ranks", 60, module.several_ranks))
+        for limit, expected in zip(limits, (15, 20, 30, 60), strict=True):  # where no time goes by
+            self.assertAlmostEqual(limit, expected, delta=1)
+        self.assertEqual(contact.records[0]["code"], 1)  # of the run that failed, not of the last one
+        self.assertEqual(contact.records[0]["result"], {
+            "UlyssesZ_2_step_s": 0.125, "MegatronTS_2_step_s": 0.125, "UlyssesZ_4_step_s": "no memory",
+            "MegatronTS_4_step_s": 0.125, "ended": "no memory"})
 
     def test_dry_wants_to_hear_that_there_is_no_gpu(self):
         no_gpu = "[[ -z $CUDA_VISIBLE_DEVICES ]] && echo 'x: no GPU is seen' >&2; exit 2"
