@@ -82,11 +82,12 @@ Finding torch_version() {
 
 Finding cuda() {
   const int gpus = cuda_devices();
+  const std::string old = gpus == 0 ? driver_too_old(cuda_of_driver()) : "";
   return {
       "cuda",
       {{"built", cuda_is_built()}, {"gpus", gpus}},
       !cuda_is_built() ? "not in this build (make build-cuda)"
-      : gpus == 0      ? "built in, no GPU is seen"
+      : gpus == 0      ? "built in, no GPU is seen" + (old.empty() ? "" : "; " + old)
                        : fmt::format("built in, {} GPU{} seen", gpus, gpus == 1 ? "" : "s"),
       ""};
 }

@@ -1,4 +1,4 @@
-// Memory of GPUs, as far as it is arithmetic and words: no GPU is needed.
+// Memory of GPUs and their driver, as far as it is arithmetic and words: no GPU is needed.
 #include "src/run/memory/device_memory.h"
 
 #include <filesystem>
@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/run/accountant.h"
+#include "src/run/device/device.h"
 #include "src/run/memory/device_blocks.h"
 #include "src/run/train/run_folder.h"
 #include "tests/support/folder.h"
@@ -25,6 +26,15 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+TEST(Driver, IsTooOldBelowCuda13) {
+  EXPECT_EQ(driver_too_old(0), "");  // there is none
+  EXPECT_EQ(driver_too_old(13000), "");
+  EXPECT_EQ(driver_too_old(13020), "");
+  EXPECT_EQ(driver_too_old(14000), "");
+  EXPECT_THAT(driver_too_old(12090), AllOf(HasSubstr("CUDA 12.9 at most"), HasSubstr("R580")));
+  EXPECT_THAT(driver_too_old(11080), HasSubstr("CUDA 11.8 at most"));
+}
 
 std::string refusal(std::int64_t asked, int ranks, const DeviceBytes& bytes) {
   return test::refusal([&] { device_budget(asked, ranks, bytes); });

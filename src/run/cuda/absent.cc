@@ -8,6 +8,8 @@ bool cuda_is_built() { return false; }
 
 std::string cuda_card_name(int) { return ""; }
 
+int cuda_of_driver() { return 0; }
+
 void install_cuda_accounting() {}
 
 void make_cuda_handles() {}

@@ -27,6 +27,11 @@ std::string cuda_card_name(int index) {
   return card.name;
 }
 
+int cuda_of_driver() {
+  int cuda = 0;
+  return cudaDriverGetVersion(&cuda) == cudaSuccess ? cuda : 0;
+}
+
 namespace {
 
 using c10::CachingDeviceAllocator::DeviceStats;

@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 
 #include "paradyse/plan/detail/op_traits.h"
 #include "src/run/device/streams.h"
@@ -31,6 +32,17 @@ c10::Stream no_stream() { return c10::Stream(c10::Stream::DEFAULT, c10::Device(c
 
 int cuda_devices() { return cuda_is_built() ? static_cast<int>(at::getNumGPUs()) : 0; }
 
+std::string driver_too_old(int cuda) {
+  if (cuda == 0 || cuda >= 13000) {
+    return "";
+  }
+  return fmt::format(
+      "the NVIDIA driver takes CUDA {}.{} at most, and this program is of CUDA 13: install driver "
+      "R580 or later",
+      cuda / 1000,
+      cuda % 1000 / 10);
+}
+
 c10::Device device_named(const std::string& name) {
   if (name == "cpu") {
     return c10::kCPU;
@@ -44,9 +56,11 @@ c10::Device device_named(const std::string& name) {
         "takes a CUDA 13 toolkit) and run build/cuda/paradyse, or take --device cpu");
   }
   if (cuda_devices() == 0) {
+    const std::string old = driver_too_old(cuda_of_driver());
     throw std::invalid_argument(
-        "--device cuda: no GPU is seen; check nvidia-smi and CUDA_VISIBLE_DEVICES, or take "
-        "--device cpu");
+        "--device cuda: no GPU is seen; " +
+        (old.empty() ? "check nvidia-smi and CUDA_VISIBLE_DEVICES" : old) +
+        ", or take --device cpu");
   }
   return c10::kCUDA;
 }

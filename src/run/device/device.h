@@ -17,6 +17,11 @@ bool cuda_is_built();
 std::string cuda_card_name(int index);
 // GPUs that this process sees; 0 in a build without CUDA.
 int cuda_devices();
+// The newest CUDA that the driver takes, 12040 for 12.4; 0 without a driver or in a build without
+// CUDA.
+int cuda_of_driver();
+// Says that a driver of this CUDA is too old for the program, and what to do; "" where it is not.
+std::string driver_too_old(int cuda);
 
 // Handles and workspaces of cuBLAS and cuDNN for this thread and its current stream: in a full GPU
 // they could not be made.  No accountant counts them.  Throws OutOfMemory.  Without CUDA nothing.
