@@ -41,6 +41,13 @@ class CheckTest(ProgramTest):
         self.assertNotIn("TOO FAR", text)
         self.assertNotIn("DIFFER", text)
 
+    def test_variables_that_choose_kernels_are_0_or_1(self):
+        for name in ("PARADYSE_ATEN_KERNELS", "PARADYSE_FLASH"):
+            message = self.run_program(
+                "check", "--ranks", "1", "--strategy", "UlyssesZ", code=USAGE,
+                **{"PARADYSE_ATEN_KERNELS": "1", name: "off"}).stderr
+            self.assertIn(f"{name} in the environment is 'off'; 0 does without", message)
+
     def test_narrow_types(self):
         """bfloat16 (all strategies: make test-long), in both forms: the second runs what stands in
         for CUDA's flash attention."""

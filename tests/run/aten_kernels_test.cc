@@ -24,9 +24,11 @@
 #include "src/run/comm/boxes.h"
 #include "src/run/kernels/aten/aten_attention.h"
 #include "src/run/kernels/cpu/tile_attention.h"
+#include "src/run/kernels/switches.h"
 #include "src/run/measure/attention_kernels.h"
 #include "tests/support/equality.h"
 #include "tests/support/plans.h"
+#include "tests/support/refusal.h"
 
 namespace paradyse {
 namespace {
@@ -1117,6 +1119,19 @@ TEST(AttentionKernels, AreWhatTheEnvironmentSays) {
   EXPECT_EQ(from("0", nullptr), (aten::AttentionKernels{.flash = false, .cudnn = false}));
   EXPECT_THROW(from("no", nullptr), std::invalid_argument);
   EXPECT_THROW(from(nullptr, ""), std::invalid_argument);
+}
+
+TEST(KernelSwitch, IsZeroOrOne) {
+  for (const bool otherwise : {false, true}) {
+    EXPECT_EQ(switched("SOME_KERNELS", nullptr, otherwise), otherwise);
+    EXPECT_TRUE(switched("SOME_KERNELS", "1", otherwise));
+    EXPECT_FALSE(switched("SOME_KERNELS", "0", otherwise));
+    for (const char* const other : {"", "off", "false", "no", "2", "01", " 0"}) {
+      EXPECT_THAT(
+          test::refusal([&] { switched("SOME_KERNELS", other, otherwise); }),
+          testing::HasSubstr("SOME_KERNELS in the environment is '" + std::string(other) + "'"));
+    }
+  }
 }
 
 // --- waiting -------------------------------------------------------------------------------------

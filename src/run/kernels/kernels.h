@@ -281,7 +281,7 @@ const Kernels& aten_kernels();
 const Kernels& cuda_kernels();
 
 // CPU tensors go through ATen as well: for tests, which cannot count on a GPU.  Set at the start by
-// PARADYSE_ATEN_KERNELS in the environment.
+// PARADYSE_ATEN_KERNELS=1 in the environment.
 bool cpu_through_aten();
 void send_cpu_through_aten(bool on);
 // Of devices that are neither CPU nor GPU, which only tests have; aten_kernels() at first.
