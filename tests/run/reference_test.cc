@@ -18,6 +18,7 @@
 #include "src/run/check/continuation.h"
 #include "src/run/reference/text.h"
 #include "src/run/weights/safetensors.h"
+#include "tests/support/models.h"
 #include "tests/support/refusal.h"
 
 namespace paradyse {
