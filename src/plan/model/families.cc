@@ -6,17 +6,20 @@
 
 #include "paradyse/plan/model_folder.h"
 #include "src/plan/base/json_text.h"
+#include "src/plan/base/row_table.h"
 
 namespace paradyse {
 
 namespace {
 
-std::vector<ModelFamily>& families() {
-  static std::vector<ModelFamily> all = {text_family(), stdit_family(), evoformer_family()};
-  return all;
+RowTable<ModelFamily>& table() {
+  static RowTable<ModelFamily> table(
+      {text_family(), stdit_family(), evoformer_family()},
+      "add_model_family",
+      "remove_model_family");
+  return table;
 }
 
-constexpr std::size_t kBrought = 3;  // with the program
 int version = 0;
 
 void refuse_family(const OwnFamily& family, const std::string& what) {
@@ -24,7 +27,7 @@ void refuse_family(const OwnFamily& family, const std::string& what) {
 }
 
 void expect_new(const OwnFamily& family) {
-  for (const ModelFamily& known : families()) {
+  for (const ModelFamily& known : model_families()) {
     if (known.name == family.name) {
       refuse_family(family, "there is a family of this name");
     }
@@ -62,13 +65,12 @@ void expect_new(const OwnFamily& family) {
 
 }  // namespace
 
-std::span<const ModelFamily> model_families() { return families(); }
+std::span<const ModelFamily> model_families() { return table().rows(); }
 int families_version() { return version; }
 
 void add_model_family(OwnFamily family) {
   expect_new(family);
-  ++version;
-  ModelFamily& added = families().emplace_back();
+  ModelFamily added;
   added.name = family.name;
   added.types = std::move(family.types);
   added.variants = std::move(family.variants);
@@ -82,16 +84,12 @@ void add_model_family(OwnFamily family) {
           return model;
         };
   }
+  table().add(std::move(added));
+  ++version;
 }
 
 void remove_model_family(const std::string& name) {
-  const auto first = families().begin() + kBrought;
-  const auto found = std::ranges::find(first, families().end(), name, &ModelFamily::name);
-  if (found == families().end()) {
-    throw std::invalid_argument(
-        "remove_model_family: '" + name + "' was not added by add_model_family()");
-  }
-  families().erase(found);
+  table().remove(name, &ModelFamily::name);
   ++version;
 }
 
@@ -118,11 +116,12 @@ Model model_from_config(
     const std::string& json, const std::string& source, std::vector<std::string>* notes) {
   const nlohmann::json config = json_in(json);
   const auto type = config.is_object() ? config.find("model_type") : config.end();
-  const auto family = std::ranges::find_if(families(), [&](const ModelFamily& one) {
+  const std::span<const ModelFamily> families = model_families();
+  const auto family = std::ranges::find_if(families, [&](const ModelFamily& one) {
     return one.read && type != config.end() &&
            std::ranges::any_of(one.types, [&](const auto& name) { return *type == name; });
   });
-  return (family == families().end() ? families().front() : *family).read(config, source, notes);
+  return (family == families.end() ? families.front() : *family).read(config, source, notes);
 }
 
 }  // namespace paradyse

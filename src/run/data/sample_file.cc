@@ -6,18 +6,18 @@
 
 #include <fmt/format.h>
 
+#include "src/plan/base/row_table.h"
 #include "src/plan/base/xxh64.h"
 #include "src/run/data/sample_readers.h"
 
 namespace paradyse {
 namespace {
 
-std::vector<SampleReader>& readers() {
-  static std::vector<SampleReader> all = {clip_reader(), alignment_reader()};
-  return all;
+RowTable<SampleReader>& table() {
+  static RowTable<SampleReader> table(
+      {clip_reader(), alignment_reader()}, "add_sample_reader", "remove_sample_reader");
+  return table;
 }
-
-constexpr std::ptrdiff_t kBrought = 2;  // with the program
 
 }  // namespace
 
@@ -50,8 +50,9 @@ std::string SampleFile::fingerprint() const {
 }
 
 const SampleReader* sample_reader(const std::string& family) {
-  const auto found = std::ranges::find(readers(), family, &SampleReader::family);
-  return found == readers().end() ? nullptr : &*found;
+  const std::span<const SampleReader> readers = table().rows();
+  const auto found = std::ranges::find(readers, family, &SampleReader::family);
+  return found == readers.end() ? nullptr : &*found;
 }
 
 void add_sample_reader(SampleReader reader) {
@@ -63,19 +64,11 @@ void add_sample_reader(SampleReader reader) {
     throw std::invalid_argument(
         fmt::format("add_sample_reader: family '{}' has a reader", reader.family));
   }
-  readers().push_back(std::move(reader));
+  table().add(std::move(reader));
 }
 
 void remove_sample_reader(const std::string& family) {
-  const auto found =
-      std::find_if(readers().begin() + kBrought, readers().end(), [&](const SampleReader& reader) {
-        return reader.family == family;
-      });
-  if (found == readers().end()) {
-    throw std::invalid_argument(
-        fmt::format("remove_sample_reader: '{}' was not added by add_sample_reader()", family));
-  }
-  readers().erase(found);
+  table().remove(family, &SampleReader::family);
 }
 
 }  // namespace paradyse

@@ -1,12 +1,11 @@
 #include "src/plan/search/grouping/table.h"
 
-#include <algorithm>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "src/plan/base/known_row.h"
+#include "src/plan/base/row_table.h"
 
 namespace paradyse {
 
@@ -29,43 +28,33 @@ GroupingAnswer GroupingPlannerRow::plan_on(
 
 namespace {
 
-std::vector<GroupingPlannerRow> rows_brought() {
-  return {
-      fast_planner(),
-      exact_planner(),
-      static_planner(),
-      homogeneous_planner(),
-      longest_first_planner()};
-}
-
-std::vector<GroupingPlannerRow>& all_rows() {
-  static std::vector<GroupingPlannerRow> rows = rows_brought();
-  return rows;
+RowTable<GroupingPlannerRow>& table() {
+  static RowTable<GroupingPlannerRow> table(
+      {fast_planner(),
+       exact_planner(),
+       static_planner(),
+       homogeneous_planner(),
+       longest_first_planner()},
+      "add_grouping_planners",
+      "remove_grouping_planner");
+  return table;
 }
 
 }  // namespace
 
-std::span<const GroupingPlannerRow> grouping_planners() { return all_rows(); }
+std::span<const GroupingPlannerRow> grouping_planners() { return table().rows(); }
 
 void add_grouping_planners(const std::vector<GroupingPlannerRow>& more) {
   for (const GroupingPlannerRow& row : more) {
     if (row_named(grouping_planners(), row.name) != nullptr) {
       throw std::logic_error(std::string("two planners of groups are called ") + row.name);
     }
-    all_rows().push_back(row);
+    table().add(row);
   }
 }
 
 void remove_grouping_planner(const std::string& name) {
-  std::vector<GroupingPlannerRow>& rows = all_rows();
-  const auto first = rows.begin() + std::ssize(rows_brought());
-  const auto found = std::ranges::find(
-      first, rows.end(), name, [](const GroupingPlannerRow& row) { return std::string(row.name); });
-  if (found == rows.end()) {
-    throw std::invalid_argument(
-        "remove_grouping_planner: '" + name + "' was not added by add_grouping_planners()");
-  }
-  rows.erase(found);
+  table().remove(name, &GroupingPlannerRow::name);
 }
 
 const GroupingPlannerRow& grouping_planner(const std::string& name) {

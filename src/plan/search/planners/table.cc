@@ -1,8 +1,6 @@
 // The batch planners there are.
 #include "src/plan/search/batch/table.h"
 
-#include <algorithm>
-#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "src/plan/base/known_row.h"
+#include "src/plan/base/row_table.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/layouts/sample_planner.h"
@@ -41,14 +40,15 @@ std::vector<BatchPlannerRow> rows_brought() {
   return all;
 }
 
-std::vector<BatchPlannerRow>& all_rows() {
-  static std::vector<BatchPlannerRow> rows = rows_brought();
-  return rows;
+RowTable<BatchPlannerRow>& table() {
+  static RowTable<BatchPlannerRow> table(
+      rows_brought(), "add_batch_planners", "remove_batch_planner");
+  return table;
 }
 
 }  // namespace
 
-std::span<const BatchPlannerRow> batch_planners() { return all_rows(); }
+std::span<const BatchPlannerRow> batch_planners() { return table().rows(); }
 
 void add_batch_planners(const std::vector<BatchPlannerRow>& more) {
   for (const BatchPlannerRow& row : more) {
@@ -62,20 +62,11 @@ void add_batch_planners(const std::vector<BatchPlannerRow>& more) {
     if (row_named(batch_planners(), row.name) != nullptr) {
       throw std::logic_error("two batch planners are called " + row.name);
     }
-    all_rows().push_back(row);
+    table().add(row);
   }
 }
 
-void remove_batch_planner(const std::string& name) {
-  std::vector<BatchPlannerRow>& rows = all_rows();
-  const auto first = rows.begin() + std::ssize(rows_brought());
-  const auto found = std::ranges::find(first, rows.end(), name, &BatchPlannerRow::name);
-  if (found == rows.end()) {
-    throw std::invalid_argument(
-        "remove_batch_planner: '" + name + "' was not added by add_batch_planners()");
-  }
-  rows.erase(found);
-}
+void remove_batch_planner(const std::string& name) { table().remove(name, &BatchPlannerRow::name); }
 
 const BatchPlannerRow& batch_planner_row(const std::string& name) {
   return known_row(batch_planners(), name, "batch planner");
