@@ -18,6 +18,7 @@ struct NodeCores {
   [[nodiscard]] static NodeCores of_their_own(int ranks) { return {ranks, ranks, ranks}; }
 
   [[nodiscard]] int nodes() const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
+  [[nodiscard]] int node(int rank) const { return rank / ranks_per_node; }
   [[nodiscard]] int on_a_node() const { return std::max(1, cores / nodes()); }
   // Those of the nodes that a group of so many neighbouring ranks lies on.
   [[nodiscard]] int of_group(int size, bool across_nodes) const {
@@ -35,9 +36,9 @@ class BusyCores {
   // keep as many of the cores busy.
   void add(std::span<const int> ranks, double seconds) {
     for (auto rank = ranks.begin(); rank != ranks.end();) {
-      const int node = *rank / cores_.ranks_per_node;
+      const int node = cores_.node(*rank);
       int here = 0;
-      for (; rank != ranks.end() && *rank / cores_.ranks_per_node == node; ++rank) {
+      for (; rank != ranks.end() && cores_.node(*rank) == node; ++rank) {
         ++here;
       }
       of_nodes_[idx(node)] += seconds * std::min(here, cores_.on_a_node());
@@ -47,7 +48,7 @@ class BusyCores {
   [[nodiscard]] double seconds(std::span<const int> ranks = {}) const {
     double most = 0;
     for (const int rank : ranks) {
-      most = std::max(most, of_nodes_[idx(rank / cores_.ranks_per_node)]);
+      most = std::max(most, of_nodes_[idx(cores_.node(rank))]);
     }
     return (ranks.empty() ? std::ranges::max(of_nodes_) : most) / cores_.on_a_node();
   }

@@ -121,10 +121,12 @@ bool spread_over_nodes(const NodeCores& cores, Plan& plan) {
     return false;
   }
   const auto on_one_node = [&](const PlanGroup& group) {
-    return group.ranks.front() / cores.ranks_per_node == group.ranks.back() / cores.ranks_per_node;
+    return cores.node(group.ranks.front()) == cores.node(group.ranks.back());
   };
-  const auto busy = [](const PlanGroup& group) {
-    return static_cast<double>(group.ranks.size()) * group.predicted.seconds.value_or(0);
+  const auto seconds = [](const PlanGroup& group) { return group.predicted.seconds.value_or(0); };
+  // with the cores of a node to itself a group keeps so many of them busy
+  const auto work = [&](const PlanGroup* group) {
+    return seconds(*group) * std::min(static_cast<int>(group->ranks.size()), cores.on_a_node());
   };
   bool changed = false;
   for (PlanMicroBatch& micro : plan.micro_batches) {
@@ -136,18 +138,17 @@ bool spread_over_nodes(const NodeCores& cores, Plan& plan) {
         movable.push_back(&group);
       }
     }
-    std::ranges::stable_sort(
-        movable, std::greater(), [&](const PlanGroup* one) { return busy(*one); });
-    std::vector<double> of_nodes(idx(cores.nodes()));  // ranks that cross keep all nodes as busy
+    std::ranges::stable_sort(movable, std::greater(), work);
+    BusyCores busy(cores);  // ranks that cross keep all nodes as busy
     for (PlanGroup* group : movable) {
       std::vector<std::vector<int>>& free = places[group->ranks.size()];
       const auto place = std::ranges::min_element(free, {}, [&](const std::vector<int>& ranks) {
-        return std::pair(of_nodes[idx(ranks.front() / cores.ranks_per_node)], ranks.front());
+        return std::pair(busy.seconds({ranks.data(), 1}), ranks.front());
       });
       changed = changed || group->ranks != *place;
       group->ranks = std::move(*place);
       free.erase(place);
-      of_nodes[idx(group->ranks.front() / cores.ranks_per_node)] += busy(*group);
+      busy.add(group->ranks, seconds(*group));
     }
     std::ranges::sort(micro.groups, {}, [](const PlanGroup& group) { return group.ranks.front(); });
   }

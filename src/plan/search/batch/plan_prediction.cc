@@ -90,7 +90,7 @@ std::vector<double> PlanPrediction::seconds_beside(const std::vector<GroupSecond
   for (const GroupSeconds& group : groups) {
     busy.add(group.ranks, group.seconds);
     for (const int rank : group.ranks) {
-      double& its = slowest[idx(rank / cores.ranks_per_node)];
+      double& its = slowest[idx(cores.node(rank))];
       its = std::max(its, group.seconds);
     }
   }
@@ -99,7 +99,7 @@ std::vector<double> PlanPrediction::seconds_beside(const std::vector<GroupSecond
   for (const GroupSeconds& group : groups) {
     double times = 1;
     for (const int rank : group.ranks) {
-      const double its = slowest[idx(rank / cores.ranks_per_node)];
+      const double its = slowest[idx(cores.node(rank))];
       times = its > 0 ? std::max(times, busy.seconds({&rank, 1}) / its) : times;
     }
     beside.push_back(group.seconds * times);
