@@ -10,6 +10,7 @@
 #include "lab/cli/commands.h"
 #include "lab/flexsp/presets.h"
 #include "src/cli/planned_batch.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/base/text_match.h"
 
 namespace paradyse::cli {
@@ -70,7 +71,7 @@ std::string remedy(
   };
   // whole nodes where weights are cut over each
   const int step = options.domain == "node" ? kFlexspNode : 1;
-  const std::int64_t steps = least(1, kMostBatchRanks / step, [&](std::int64_t number) {
+  const std::int64_t steps = least(1, kMostPlannedRanks / step, [&](std::int64_t number) {
     FlexspSetting other = setting;
     other.ranks = static_cast<int>(number) * step;
     return takes(other);

@@ -13,6 +13,7 @@
 #include "src/cli/inputs.h"
 #include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/rank_limits.h"
 
 namespace paradyse::cli {
 namespace {

@@ -8,6 +8,7 @@
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/model_folder.h"
 #include "python/bindings/bindings.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/plan/size_limits.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/plan/search/batch/document_plans.h"
@@ -33,10 +34,10 @@ PlanningTask task_of(
     throw std::invalid_argument(
         "length " + std::to_string(length) + ": a document has at least 1 token");
   }
-  constexpr int kMostRanks = 65536;
-  if (ranks.value_or(1) < 1 || ranks.value_or(1) > kMostRanks) {
+  if (ranks.value_or(1) < 1 || ranks.value_or(1) > kMostPlannedRanks) {
     throw std::invalid_argument(
-        "ranks " + std::to_string(*ranks) + ": accepted are 1 to " + std::to_string(kMostRanks));
+        "ranks " + std::to_string(*ranks) + ": accepted are 1 to " +
+        std::to_string(kMostPlannedRanks));
   }
   expect_language_model(model);
   expect_counted_alone(model.model, std::array{length});

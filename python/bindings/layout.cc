@@ -8,6 +8,7 @@
 #include "paradyse/plan/layout_planner.h"
 #include "paradyse/plan/model_folder.h"
 #include "python/bindings/bindings.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/plan/size_limits.h"
 #include "src/plan/search/layouts/samples.h"
 #include "src/plan/simulate/additive.h"
@@ -43,18 +44,17 @@ SampleLayout plan_layout(
     std::int64_t tiles,
     const Cluster* cluster,
     const std::string& dtype) {
-  // as the program's options have it
-  constexpr int kMostRanks = 4096;
-  constexpr std::int64_t kMostSamples = 1 << 20;
-  if (ranks < 1 || ranks > kMostRanks || batch < 1 || batch > kMostSamples || tiles < 1 ||
-      tiles > kMostSamples) {
+  if (ranks < 1 || ranks > kMostLayoutRanks || batch < 1 || batch > kMostSamples || tiles < 1 ||
+      tiles > kMostTiles) {
     throw std::invalid_argument(fmt::format(
-        "ranks={}, batch={}, tiles={}: accepted are 1 to {} ranks, and 1 to {} samples and tiles",
+        "ranks={}, batch={}, tiles={}: accepted are 1 to {} ranks, 1 to {} samples, and 1 to {} "
+        "tiles",
         ranks,
         batch,
         tiles,
-        kMostRanks,
-        kMostSamples));
+        kMostLayoutRanks,
+        kMostSamples,
+        kMostTiles));
   }
   if (std::ranges::any_of(mesh, [](int axis) { return axis < 1; })) {
     throw std::invalid_argument("mesh: each axis has at least 1 rank");

@@ -9,6 +9,7 @@
 #include "src/cli/backend_options.h"
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/run/device/device.h"
 
 namespace paradyse::cli {

@@ -14,6 +14,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/cli/progress.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/run/check/check_layouts.h"
 #include "src/run/device/device.h"
 

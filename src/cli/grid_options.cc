@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/plan/size_limits.h"
 #include "src/plan/search/layouts/samples.h"
 
@@ -125,12 +126,12 @@ void add_sample_options(Command& command, GridOptions& options) {
           options.mesh,
           "Sizes of the mesh axes, as in 2,4 (default: one axis); each axis shards one dim")
       ->delimiter(',')
-      ->transform(whole_numbers(1, 4096));
+      ->transform(whole_numbers(1, kMostLayoutRanks));
   command.add_option("--batch", options.batch, "Number of samples (video model) or documents")
-      ->transform(whole_numbers(1, 1 << 20))
+      ->transform(whole_numbers(1, kMostSamples))
       ->capture_default_str();
   const auto size = [&](const char* name, std::int64_t& value, const char* what) {
-    command.add_option(name, value, what)->transform(whole_numbers(1, 1 << 24));
+    command.add_option(name, value, what)->transform(whole_numbers(1, kMostOfDim));
   };
   size("--frames", options.frames, "Frames of a video in latent space");
   size("--tokens", options.tokens, "Patches of a frame, or tokens of a document");

@@ -13,6 +13,7 @@
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/disk_file.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/plan/size_limits.h"
 #include "src/plan/strategy/mlp_names.h"

@@ -72,8 +72,6 @@ LayerChoice layer_named(
     const std::string& recompute,
     const StrategyOptions& options);
 
-// Each is a thread with its own memory.
-inline constexpr int kMostRanks = 1024;
 // Throws std::invalid_argument unless ranks can be started: from 1 to kMostRanks.  For numbers that
 // are no option of their own: a plan's, or that of the processes.
 void expect_ranks(int ranks);

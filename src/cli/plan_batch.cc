@@ -11,6 +11,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/cli/planned_batch.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/search/layouts/samples_file.h"
 
 namespace paradyse::cli {
@@ -115,7 +116,7 @@ void add_plan_batch(CLI::App& plan, Common& common) {
           options->group_sizes,
           "Ranks that groups may have, as in 1,2,4,8 (default: all of the --space)")
       ->delimiter(',')
-      ->transform(whole_numbers(1, kMostBatchRanks));
+      ->transform(whole_numbers(1, kMostPlannedRanks));
   command->add_option("--dtype", options->dtype, "Data type of the model's operations")
       ->capture_default_str();
 }

@@ -17,7 +17,9 @@
 #include "src/cli/inputs.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/plan/size_limits.h"
 #include "src/plan/simulate/additive.h"
 
 namespace paradyse::cli {
@@ -401,7 +403,7 @@ void add_plan_layout(CLI::App& plan, Common& common) {
       "Plan how the tensors of a multi-axis model are sharded, part by part",
       run_plan_layout);
   command->add_option("--ranks", options->ranks, "Number of ranks in the group")
-      ->transform(whole_numbers(1, 4096))
+      ->transform(whole_numbers(1, kMostLayoutRanks))
       ->required();
   add_grid_options(*command, *options);
   command
@@ -416,7 +418,7 @@ void add_plan_layout(CLI::App& plan, Common& common) {
           "--token-tiles",
           options->tiles,
           "Run parts that allow it in this many tiles, one after the other")
-      ->transform(whole_numbers(1, 256))
+      ->transform(whole_numbers(1, kMostTiles))
       ->capture_default_str();
   command->add_option(
       "--memory-per-rank",

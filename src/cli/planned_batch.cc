@@ -12,6 +12,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/lengths_file.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/search/layouts/samples_file.h"
 
@@ -131,7 +132,7 @@ void add_batch_options(Command& command, BatchOptions& options) {
   command.add_flag(
       "--exact", options.exact, "Find the optimum of a small batch; short for --planner exact");
   command.add_option("--ranks", options.ranks, "Number of ranks instead of the cluster's")
-      ->transform(whole_numbers(1, kMostBatchRanks));
+      ->transform(whole_numbers(1, kMostPlannedRanks));
   command.add_option(
       "--memory", options.memory, "Memory of a rank, as in 40GiB, instead of the cluster's");
   command.add_flag(
@@ -153,14 +154,14 @@ void add_batch_options(Command& command, BatchOptions& options) {
           "--moves",
           options.how.moves,
           "With --planner fast: search budget, as a multiple of the default")
-      ->check(numbers(0, 1000))
+      ->check(numbers(0, kMostMoves))
       ->capture_default_str();
   command
       .add_option(
           "--threads",
           options.how.threads,
           "With --planner fast: number of threads; the plan does not depend on it")
-      ->transform(whole_numbers(1, 1024))
+      ->transform(whole_numbers(1, kMostThreads))
       ->capture_default_str();
   command.add_option("--out", options.out, "Write the plan file")->check(plan_to_write());
   command.add_flag("--explain", options.explain, "Explain what limits the plan's time");

@@ -31,9 +31,6 @@ struct BatchOptions {
 };
 void add_batch_options(Command& command, BatchOptions& options);
 
-// Ranks that --ranks may ask for.
-inline constexpr int kMostBatchRanks = 1 << 16;
-
 // --memory in bytes; 0: not given.  Throws std::invalid_argument for another text.
 std::int64_t memory_of(const BatchOptions& options);
 // What is asked for documents of these lengths.

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/inputs.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/config/fields.h"
 #include "src/plan/model/families.h"
 #include "src/run/train/checkpoint.h"

@@ -23,6 +23,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/printable.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/plan/explain.h"
 #include "src/plan/simulate/choices.h"
 #include "src/run/measure/machine.h"

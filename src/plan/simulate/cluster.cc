@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "src/plan/base/disk_file.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/base/toml_text.h"
 
@@ -48,10 +49,9 @@ bool Cluster::uniform() const {
 }
 
 Cluster with_ranks(Cluster cluster, int ranks, const std::string& source) {
-  constexpr int kMost = 65536;
-  if (ranks < 1 || ranks > kMost) {
+  if (ranks < 1 || ranks > kMostPlannedRanks) {
     throw std::invalid_argument(
-        fmt::format("--ranks {}: accepted are 1 to {} ranks", ranks, kMost));
+        fmt::format("--ranks {}: accepted are 1 to {} ranks", ranks, kMostPlannedRanks));
   }
   if (!cluster.uniform() ||
       (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)) {
@@ -113,7 +113,6 @@ namespace {
 
 // More than any machine has, so that no sum of seconds or bytes overflows; and so little that it
 // is a slip of a unit.
-constexpr int kMostRanks = 1 << 20;
 constexpr double kMostFlops = 1e18;  // a second
 constexpr double kMostBytes = 1e18;  // of memory, or a second
 constexpr double kMostSeconds = 60;  // of a latency
@@ -236,7 +235,7 @@ DeviceClass read_device(const Section& section) {
   constexpr const char* kKind = "kind";
   const Key keys[] = {
       {.name = "name", .value = &d.name},
-      {.name = "count", .value = &d.count, .high = kMostRanks},
+      {.name = "count", .value = &d.count, .high = kMostClusterRanks},
       {.name = "matmul_flops_per_second", .value = &d.matmul_flops_per_second, .high = kMostFlops},
       {.name = "float32_flops_per_second",
        .value = &d.float32_flops_per_second,
@@ -294,7 +293,7 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source) {
   const Section top(table, source, "");
   const Key keys[] = {
       {.name = "name", .value = &cluster.name},
-      {.name = "ranks_per_node", .value = &cluster.ranks_per_node, .high = kMostRanks}};
+      {.name = "ranks_per_node", .value = &cluster.ranks_per_node, .high = kMostClusterRanks}};
   top.read(keys, {kCores, "device", "inside_node", "between_nodes"});
   top.read_if_there(
       {.name = kCores,
@@ -311,8 +310,9 @@ Cluster cluster_from_toml(const std::string& text, const std::string& source) {
         Section(*(*devices)[i].as_table(), source, "device[" + std::to_string(i) + "].")));
     ranks += cluster.devices.back().count;
   }
-  if (ranks > kMostRanks) {
-    top.refuse("device", "the counts add up to more than " + std::to_string(kMostRanks) + " ranks");
+  if (ranks > kMostClusterRanks) {
+    top.refuse(
+        "device", "the counts add up to more than " + std::to_string(kMostClusterRanks) + " ranks");
   }
   if (cluster.ranks() > cluster.ranks_per_node && cluster.ranks() % cluster.ranks_per_node != 0) {
     top.refuse(

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/plan/size_limits.h"
 #include "src/plan/search/batch/micro_batches.h"
@@ -23,15 +24,15 @@ LayerRuns program_of(std::int64_t layers, int ranks, bool again) {
 }
 
 void expect_sound(const TorchRequest& request) {
-  constexpr int kMostRanks = 65536;
-  if (request.ranks < 1 || request.ranks > kMostRanks || request.layers < 1 || request.node < 0) {
+  if (request.ranks < 1 || request.ranks > kMostPlannedRanks || request.layers < 1 ||
+      request.node < 0) {
     throw std::invalid_argument(fmt::format(
         "{} ranks, {} layers, {} ranks of a node: accepted are 1 to {} ranks, at least 1 layer, "
         "and no negative number",
         request.ranks,
         request.layers,
         request.node,
-        kMostRanks));
+        kMostPlannedRanks));
   }
   if (request.weight_domain < 0 ||
       (request.weight_domain > 0 && request.ranks % request.weight_domain != 0)) {

@@ -24,8 +24,6 @@ PlannedBatch plan_batch(
     const std::vector<GroupSpace>& spaces,
     const GroupingPlannerRow& planner,
     const GroupingOptions& options) {
-  constexpr double kMostMoves = 1000;
-  constexpr int kMostThreads = 1024;
   if (!(options.moves >= 0 && options.moves <= kMostMoves) || options.threads < 1 ||
       options.threads > kMostThreads) {
     throw std::invalid_argument(fmt::format(

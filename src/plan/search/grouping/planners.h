@@ -22,6 +22,8 @@ struct GroupingOptions {
   int more_micro_batches = 4;  // the published planner tries the least number and so many more
 };
 
+inline constexpr double kMostMoves = 1000;
+inline constexpr int kMostThreads = 1024;
 // Of the fast planner, times its default, in training: planning runs beside it.
 inline constexpr double kMovesOfTraining = 0.1;
 

@@ -19,8 +19,6 @@ namespace {
 
 // What a unit counts beside its rows: of two together there are more than any group has room for.
 constexpr std::int64_t kUnitTokens = std::int64_t{1} << 45;
-// Of the fast planner, times its default: planning runs beside training.
-constexpr double kShareOfMoves = 0.1;
 
 class UnitGroups {
  public:
@@ -52,7 +50,7 @@ class UnitGroups {
 
   std::optional<Plan> plan(const std::vector<std::int64_t>& lengths) {
     const GroupingAnswer answer =
-        grouping_planner("fast").plan(grouping_, {.moves = kShareOfMoves});
+        grouping_planner("fast").plan(grouping_, {.moves = kMovesOfTraining});
     if (!answer.grouping) {
       return std::nullopt;
     }
