@@ -18,6 +18,7 @@
 #include "src/cli/progress.h"
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/config/fields.h"
 #include "src/plan/plan/explain.h"
@@ -313,7 +314,7 @@ Plan layouts_of(
 }
 
 // Those of [data] that say how the data of such models is read.
-std::vector<std::string> reading_keys(KnownBy models) {
+std::vector<std::string> reading_keys(const std::string& models) {
   std::vector<std::string> keys = keys_known_by(models);
   std::erase_if(keys, [](const std::string& key) {
     return section_of(key) != "data" || key == "data.weights";
@@ -321,7 +322,7 @@ std::vector<std::string> reading_keys(KnownBy models) {
   return keys;
 }
 
-void expect_reading_keys(const std::vector<std::string>& settings, KnownBy models) {
+void expect_reading_keys(const std::vector<std::string>& settings, const std::string& models) {
   const std::vector<std::string> taken = reading_keys(models);
   for (const std::string& setting : settings) {
     if (std::ranges::find(taken, setting.substr(0, setting.find('='))) == taken.end()) {
@@ -375,7 +376,7 @@ Question sample_question(
 
 // As eval and train have it, but that short documents stay in their places.
 RunConfig data_config(const GradOptions& options) {
-  expect_reading_keys(options.settings, KnownBy::documents);
+  expect_reading_keys(options.settings, kDocuments);
   std::vector<std::string> settings = {"data.min_tokens=0"};
   settings.insert(settings.end(), options.settings.begin(), options.settings.end());
   if (options.bytes) {
@@ -560,8 +561,8 @@ void add_grad(CLI::App& app, Common& common) {
           fmt::format(
               "Set a data key, as in --set data.max_tokens=512, as in train and eval.  Keys for "
               "documents: {} (data.min_tokens is 0 by default); for alignments: {}",
-              joined(reading_keys(KnownBy::documents), ", "),
-              joined(reading_keys(KnownBy::alignments), ", ")))
+              joined(reading_keys(kDocuments), ", "),
+              joined(reading_keys("evoformer"), ", ")))
       ->expected(1)
       ->take_all();
   command

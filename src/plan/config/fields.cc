@@ -12,6 +12,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/strategy.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/search/layers/layer_planner.h"
 #include "src/plan/strategy/mlp_names.h"
@@ -20,7 +21,6 @@ namespace paradyse {
 
 namespace {
 
-constexpr std::int64_t kMostRanks = 1024;  // each is a thread with its own memory
 // More would be a slip of the pen: which documents each step has is in memory from the start.
 constexpr double kMostSteps = 1e8;
 constexpr double kMostEpochs = 1e6;
@@ -111,58 +111,58 @@ std::vector<Field> fields(RunConfig& c) {
                "configuration.",
        .value = &c.model.dropout,
        .range = own_or_share,
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "model.attention_dropout",
        .help = "Dropout of attention probabilities. A negative value takes the rate from the "
                "model's configuration.",
        .value = &c.model.attention_dropout,
        .range = own_or_share,
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "lora.r",
        .help = "Rank of LoRA adapters. The model's weights are frozen, and adapters are trained. "
                "0: no adapters, or those of lora.path.",
        .value = &c.lora.r,
        .range = {.low = 0, .high = kMostLoraRank},
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "lora.alpha",
        .help = "LoRA scaling: an adapter's product is multiplied by alpha / r.",
        .value = &c.lora.alpha,
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "lora.target_modules",
        .help = "Names of the modules that get an adapter, for example q_proj and v_proj. "
                "all-linear: every linear layer except the head.",
        .value = &c.lora.target_modules,
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "lora.use_rslora",
        .help = "Rank-stabilized LoRA: multiply by alpha / sqrt(r) instead of alpha / r.",
        .value = &c.lora.use_rslora,
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "lora.bias",
        .help = "Biases of the model that are trained beside the adapters. lora_only: those of the "
                "modules that have an adapter.",
        .value = &c.lora.bias,
        .accepted = {"none", "all", "lora_only"},
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "lora.dropout",
        .help = "LoRA dropout, which is not implemented: only 0 can be trained. A negative value "
                "takes the rate from lora.path.",
        .value = &c.lora.dropout,
        .range = own_or_share,
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "lora.path",
        .help = "PEFT folder (adapter_config.json and adapter_model.safetensors) whose adapters are "
                "trained further, beside the weights of model.path. lora.r and the other "
                "settings are read from it.",
        .value = &c.lora.path,
-       .known_by = KnownBy::documents},
+       .known_by = kDocuments},
       {.key = "data.path",
        .help = "Documents to train on: folders, files (JSONL or text) and glob patterns. See "
                "docs/reference/data.md.",
@@ -172,7 +172,7 @@ std::vector<Field> fields(RunConfig& c) {
                "the others. Empty: every document of all entries is drawn once an epoch.",
        .value = &c.data.weights,
        .range = {.low = 0, .low_open = true},
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "data.eval_path",
        .help = "Held-out documents, given like data.path. Their loss is measured at the end, and "
@@ -189,14 +189,14 @@ std::vector<Field> fields(RunConfig& c) {
        .help = "Shorter documents are left out; the run says how many.",
        .value = &c.data.min_tokens,
        .range = from_zero,
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "data.max_tokens",
        .help = "Longest document in tokens; data.too_long says what happens to longer ones. 0: no "
                "limit, or, for a model with learned positions, their number.",
        .value = &c.data.max_tokens,
        .range = from_zero,
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "data.too_long",
        .help = "What happens to a document longer than data.max_tokens. cut: its end is cut off. "
@@ -204,19 +204,19 @@ std::vector<Field> fields(RunConfig& c) {
                "documents of at most that length.",
        .value = &c.data.too_long,
        .accepted = {"cut", "skip", "refuse", "split"},
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "data.bytes",
        .help = "Use the bytes of text as tokens even if the model has a tokenizer. Otherwise text "
                "for such a model is an error.",
        .value = &c.data.bytes,
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "data.protein",
        .help = "Read alignments as proteins even if nine letters in ten are A, C, G, T, U or N. "
                "Otherwise such an alignment is refused as one of nucleotides.",
        .value = &c.data.protein,
-       .known_by = KnownBy::alignments,
+       .known_by = "evoformer",
        .fixed = true},
       {.key = "data.masked_residues",
        .help = "Residues of alignments to leave out; the others keep their positions. "
@@ -224,7 +224,7 @@ std::vector<Field> fields(RunConfig& c) {
                "and where the first sequence has X, J or O. none: no residue.",
        .value = &c.data.masked_residues,
        .accepted = {"marked", "unknown", "none"},
-       .known_by = KnownBy::alignments,
+       .known_by = "evoformer",
        .fixed = true},
       {.key = "data.masked_letters",
        .help =
@@ -233,7 +233,7 @@ std::vector<Field> fields(RunConfig& c) {
            "the first letter of a sequence and after its last. none: no letter.",
        .value = &c.data.masked_letters,
        .accepted = {"none", "marked", "ends"},
-       .known_by = KnownBy::alignments,
+       .known_by = "evoformer",
        .fixed = true},
       {.key = "data.sequences",
        .help =
@@ -241,7 +241,7 @@ std::vector<Field> fields(RunConfig& c) {
            "each sample. 0: all, or 512 for a model with no_extra_blocks.",
        .value = &c.data.sequences,
        .range = from_zero,
-       .known_by = KnownBy::alignments,
+       .known_by = "evoformer",
        .fixed = true},
       {.key = "data.extra_sequences",
        .help =
@@ -249,14 +249,14 @@ std::vector<Field> fields(RunConfig& c) {
            "its MSA, for the extra-MSA stack. 0: 1024.",
        .value = &c.data.extra_sequences,
        .range = from_zero,
-       .known_by = KnownBy::alignments,
+       .known_by = "evoformer",
        .fixed = true},
       {.key = "data.end_id",
        .help = "Token added after each text. auto: the tokenizer's end-of-text token, or none for "
                "a model without a tokenizer.",
        .value = &c.data.end_id,
        .id = true,
-       .known_by = KnownBy::documents,
+       .known_by = kDocuments,
        .fixed = true},
       {.key = "data.order",
        .help = "Order of documents. curriculum: short documents first (see data.curriculum_share).",
@@ -306,7 +306,7 @@ std::vector<Field> fields(RunConfig& c) {
                "value is used for all documents.",
        .value = &c.parallel.attention,
        .accepted = with_auto(names_of_attention()),
-       .known_by = KnownBy::documents},
+       .known_by = kDocuments},
       {.key = "parallel.mlp",
        .help = "Weight mode of the MLP. auto: chosen by predicted cost, or that of "
                "parallel.attention if it is set. tensor-parallel: each rank holds a part of the "
@@ -316,7 +316,7 @@ std::vector<Field> fields(RunConfig& c) {
        .value = &c.parallel.mlp,
        .accepted = with_auto(mlp_names()),
        .renamed = weight_modes(),
-       .known_by = KnownBy::documents},
+       .known_by = kDocuments},
       {.key = "parallel.recompute",
        .help = "What is recomputed in the backward pass (activation checkpointing). auto: as "
                "little as the memory budget allows. light: norms and activation functions; "
@@ -331,7 +331,7 @@ std::vector<Field> fields(RunConfig& c) {
        .accepted = names_of(layer_planners()),
        .old_key = "parallel.planner",
        .renamed = renamed_of(layer_planners()),
-       .known_by = KnownBy::documents},
+       .known_by = kDocuments},
       {.key = "parallel.batch_planner",
        .help = std::string("Batch planner: decides how many ranks each document gets.") +
                summaries_of(batch_planners()),
@@ -546,14 +546,14 @@ std::vector<Field> fields(RunConfig& c) {
                  option.meaning + ".",
          .value = &c.parallel.options[option.name],
          .range = from_zero,
-         .known_by = KnownBy::documents});
+         .known_by = kDocuments});
   }
   return all;
 }
 
 std::string section_of(const std::string& key) { return key.substr(0, key.find('.')); }
 
-std::vector<std::string> keys_known_by(KnownBy models) {
+std::vector<std::string> keys_known_by(const std::string& models) {
   RunConfig defaults;
   std::vector<std::string> keys;
   for (const Field& field : fields(defaults)) {
@@ -564,15 +564,15 @@ std::vector<std::string> keys_known_by(KnownBy models) {
   return keys;
 }
 
-std::vector<std::pair<std::string, KnownBy>> keys_of_others(
-    const RunConfig& config, KnownBy models) {
+std::vector<std::pair<std::string, std::string>> keys_of_others(
+    const RunConfig& config, const std::string& models) {
   RunConfig said = config;
   RunConfig defaults;
   const std::vector<Field> now = fields(said);
   const std::vector<Field> plain = fields(defaults);
-  std::vector<std::pair<std::string, KnownBy>> keys;
+  std::vector<std::pair<std::string, std::string>> keys;
   for (std::size_t i = 0; i < now.size(); ++i) {
-    const bool others = now[i].known_by != KnownBy::all && now[i].known_by != models;
+    const bool others = !now[i].known_by.empty() && now[i].known_by != models;
     if (others && toml_text(now[i]) != toml_text(plain[i])) {
       keys.emplace_back(now[i].key, now[i].known_by);
     }
@@ -611,10 +611,11 @@ std::string changeable_keys() {
   return joined(texts, ", ");
 }
 
-std::string to_string(KnownBy models) {
-  return models == KnownBy::documents    ? "language models"
-         : models == KnownBy::alignments ? "protein models"
-                                         : "";
+std::string models_text(const std::string& known_by) {
+  return known_by.empty()          ? ""
+         : known_by == kDocuments  ? "language models"
+         : known_by == "evoformer" ? "protein models"
+                                   : "models of type " + known_by;
 }
 
 std::string toml_text(const std::string& value) {

@@ -29,8 +29,8 @@ struct Range {
   }
 };
 
-// Which models know a key; `none`: of models, those that know no more than what all do.
-enum class KnownBy { all, documents, alignments, none };
+// Field::known_by of keys of language models; of others it is their family.
+inline constexpr const char* kDocuments = "documents";
 
 struct Field {
   std::string key;   // "train.steps"
@@ -51,8 +51,8 @@ struct Field {
   bool id = false;                         // the same: of a token, auto or none
   std::string old_key = {};                // accepted, too
   std::vector<Renamed> renamed = {};       // values whose old name is accepted, too
-  KnownBy known_by = KnownBy::all;         // to others it does nothing, which is said or refused
-  bool fixed = false;  // it makes a run the run it is: resumed, it cannot change
+  std::string known_by = {};  // by these models alone; to others it does nothing, which is told
+  bool fixed = false;         // it makes a run the run it is: resumed, it cannot change
 };
 
 // In the order of the struct; they write into `config`.
@@ -61,12 +61,12 @@ std::vector<Field> fields(RunConfig& config);
 std::string section_of(const std::string& key);
 
 // Keys that these models alone know.
-std::vector<std::string> keys_known_by(KnownBy models);
+std::vector<std::string> keys_known_by(const std::string& models);
 // Keys that say something other than their default and that only other models know; and which do.
-std::vector<std::pair<std::string, KnownBy>> keys_of_others(
-    const RunConfig& config, KnownBy models);
-// "language models"; of all and none "".
-std::string to_string(KnownBy models);
+std::vector<std::pair<std::string, std::string>> keys_of_others(
+    const RunConfig& config, const std::string& models);
+// "language models", of such a Field::known_by; of that of all models "".
+std::string models_text(const std::string& known_by);
 
 // The keys that a resumed run may change, in short: "data.path, parallel, train (but not dtype)".
 std::string changeable_keys();

@@ -32,7 +32,7 @@ std::vector<ConfigKey> config_keys() {
          .default_value = toml_text(field),
          .accepted = accepted_text(field),
          .meaning = field.help,
-         .models = to_string(field.known_by),
+         .models = models_text(field.known_by),
          .fixed = field.fixed});
   }
   return keys;

@@ -51,13 +51,13 @@ void take_known_keys(const RunConfig& config, ModelFolder& folder, bool of_a_run
   for (const auto& [key, models] : keys_of_others(config, known_to(model))) {
     if (of_a_run || section_of(key) == "data") {
       folder.notes.push_back(fmt::format(
-          "{} is for {} and does nothing for a model of type {}", key, to_string(models), type));
+          "{} is for {} and does nothing for a model of type {}", key, models_text(models), type));
       continue;
     }
     throw std::invalid_argument(fmt::format(
         "{} is for {}, but model.path is a model of type {}: leave it out{}",
         key,
-        to_string(models),
+        models_text(models),
         type,
         key.starts_with("parallel.") ? "; layouts and tiles are planned, and --plan says what each "
                                        "part runs"
@@ -122,11 +122,7 @@ void add_lora(const RunConfig& config, ModelFolder& folder) {
 
 }  // namespace
 
-KnownBy known_to(const Model& model) {
-  return !model.of_samples()           ? KnownBy::documents
-         : model.family == "evoformer" ? KnownBy::alignments
-                                       : KnownBy::none;
-}
+std::string known_to(const Model& model) { return model.of_samples() ? model.family : kDocuments; }
 
 ModelFolder model_at(const RunConfig& config, bool of_a_run) {
   expect_set("model.path", config.model.path);

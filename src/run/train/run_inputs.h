@@ -21,8 +21,8 @@ namespace paradyse {
 
 // All throw std::invalid_argument naming the key, what stands there and what would be accepted.
 
-// Which keys the model knows beside those of all.
-KnownBy known_to(const Model& model);
+// Field::known_by of the keys that the model knows beside those of all.
+std::string known_to(const Model& model);
 // Of keys that only other models know those of [data] are noted (ModelFolder::notes) and others
 // refused; of a run that began when they were ignored they are all noted.
 ModelFolder model_at(const RunConfig& config, bool of_a_run = false);

@@ -1,9 +1,12 @@
 // What others do, as a strategy and placements for each part.
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <stdexcept>
-#include <string_view>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "paradyse/plan/detail/index.h"
 #include "paradyse/plan/layout_planner.h"
@@ -11,8 +14,6 @@
 
 namespace paradyse {
 namespace {
-
-using Places = std::map<std::string, Placement>;
 
 bool spatial(const std::string& part) { return part.starts_with("spatial"); }
 
@@ -34,21 +35,24 @@ constexpr VideoWay kVideoWays[] = {
     {"megatron-sp", "S(frames)", "MegatronTS", "S(frames)", "MegatronTS", "hold"},
     {"megatron-lm", "R", "MegatronTS", "R", "MegatronTS", "hold"}};
 
-LayoutRival video(const VideoWay& way, const Model& model) {
-  LayoutRival rival{.name = way.name, .parts = {}};
-  for (const Stack& stack : model.stacks()) {
-    for (const std::shared_ptr<const Part>& part : stack.parts) {
-      const bool first = spatial(part->name);
-      const char* const core = first ? way.spatial_core : way.temporal_core;
-      rival.parts.push_back(
-          {.part = part->name,
-           .strategy = part->kind == kCrossAttention ? "Local"
-                       : attends(part->kind)         ? core
-                                                     : way.mlp,
-           .in = {{"x", {first ? way.spatial_cut : way.temporal_cut}}}});
+std::vector<LayoutRival> of_clips(const Model& model) {
+  std::vector<LayoutRival> rivals;
+  for (const VideoWay& way : kVideoWays) {
+    LayoutRival& rival = rivals.emplace_back(LayoutRival{.name = way.name, .parts = {}});
+    for (const Stack& stack : model.stacks()) {
+      for (const std::shared_ptr<const Part>& part : stack.parts) {
+        const bool first = spatial(part->name);
+        const char* const core = first ? way.spatial_core : way.temporal_core;
+        rival.parts.push_back(
+            {.part = part->name,
+             .strategy = part->kind == kCrossAttention ? "Local"
+                         : attends(part->kind)         ? core
+                                                       : way.mlp,
+             .in = {{"x", {first ? way.spatial_cut : way.temporal_cut}}}});
+      }
     }
   }
-  return rival;
+  return rivals;
 }
 
 // Of language models: a strategy of attention, one of the MLP, and where x lies.
@@ -68,13 +72,17 @@ constexpr TextWay kTextWays[] = {
     {"megatron-sp", "MegatronTS", "hold"},
     {"megatron-lm", "MegatronTS", "hold", "R"}};
 
-LayoutRival text(const TextWay& way) {
-  const std::map<std::string, Placement> in = {{"x", {way.place}}};
-  return {
-      .name = way.name,
-      .parts = {
-          {.part = "attention", .strategy = way.attention, .in = in},
-          {.part = "mlp", .strategy = way.mlp, .in = in}}};
+std::vector<LayoutRival> of_documents(const Model&) {
+  std::vector<LayoutRival> rivals;
+  for (const TextWay& way : kTextWays) {
+    const std::map<std::string, Placement> in = {{"x", {way.place}}};
+    rivals.push_back(
+        {.name = way.name,
+         .parts = {
+             {.part = "attention", .strategy = way.attention, .in = in},
+             {.part = "mlp", .strategy = way.mlp, .in = in}}});
+  }
+  return rivals;
 }
 
 // What a part of an Evoformer's layer is called, whichever stack it is in, and where its streams
@@ -99,7 +107,7 @@ constexpr AxialWay kAxialWays[] = {
     {"triangle_ending", "Local", -1, "S(j)"},
     {"pair_transition", "gather", -1, "S(j)"}};
 
-LayoutRival axial(const Model& model) {
+std::vector<LayoutRival> of_alignments(const Model& model) {
   LayoutRival rival{.name = "dap", .parts = {}};
   for (const Stack& stack : model.stacks()) {
     for (const std::shared_ptr<const Part>& part : stack.parts) {
@@ -116,28 +124,27 @@ LayoutRival axial(const Model& model) {
       rival.parts.push_back(std::move(choice));
     }
   }
-  return rival;
+  return {std::move(rival)};
 }
+
+// One row a family of models.
+struct FamilyRivals {
+  const char* family = "";
+  std::vector<LayoutRival> (*of)(const Model& model) = nullptr;
+};
+
+constexpr FamilyRivals kRivals[] = {
+    {"text", of_documents}, {"stdit", of_clips}, {"evoformer", of_alignments}};
 
 }  // namespace
 
 std::vector<LayoutRival> layout_rivals(const Model& model) {
-  std::vector<LayoutRival> rivals;
-  if (model.family == "stdit") {
-    for (const VideoWay& way : kVideoWays) {
-      rivals.push_back(video(way, model));
-    }
-  } else if (model.family == "evoformer") {
-    rivals.push_back(axial(model));
-  } else if (model.family == "text") {
-    for (const TextWay& way : kTextWays) {
-      rivals.push_back(text(way));
-    }
-  } else {
+  const auto* const row = std::ranges::find(kRivals, model.family, &FamilyRivals::family);
+  if (row == std::end(kRivals)) {
     throw std::invalid_argument(
         "no layouts of other systems are known for a model of type '" + model.family + "'");
   }
-  return rivals;
+  return row->of(model);
 }
 
 std::vector<LayoutWay> layout_ways(const LayoutTask& task) {
