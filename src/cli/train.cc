@@ -19,6 +19,7 @@
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/printable.h"
+#include "src/plan/base/shell_word.h"
 #include "src/plan/base/wrapped_text.h"
 #include "src/plan/config/fields.h"
 #include "src/plan/report/prediction_error.h"
@@ -196,13 +197,15 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
   for (const auto& [name, steps] : s.steps_by_strategy) {
     fmt::print("  {:<50} {}\n", printable(name), steps);
   }
-  const std::string folder = s.folder.string();
-  fmt::print("run folder      {}\n", folder);
+  fmt::print("run folder      {}\n", printable(s.folder.string()));
+  const std::string folder = shell_word(s.folder.string());
   fmt::print(
       "  config.toml (resolved), plans/ (one a step), metrics.jsonl, summary.json{}{}\n{}",
       output.model ? ",\n  model/ (a Hugging Face folder)" : "",
       config.checkpoint.keep > 0 ? ", checkpoints/" : "",
-      output.trace ? "  trace.json: open it at https://ui.perfetto.dev\n" : "");
+      s.trace.empty()
+          ? ""
+          : fmt::format("  {}: open it at https://ui.perfetto.dev\n", s.trace.filename().string()));
   print_plan(s);
   fmt::print("next\n  see the run     paradyse report {}\n", folder);
   // A run of epochs that is through ends in a step of what was left, so it cannot be longer.
@@ -213,7 +216,9 @@ void print_summary(const TrainSummary& s, const RunConfig& config) {
         s.interrupted ? "" : fmt::format(" --set train.steps={}", 2 * config.train.steps));
   }
   if (output.model) {
-    fmt::print("  evaluate        paradyse eval --model {}/model --data DATA\n", folder);
+    fmt::print(
+        "  evaluate        paradyse eval --model {} --data DATA\n",
+        shell_word((s.folder / "model").string()));
   }
 }
 

@@ -430,6 +430,19 @@ name = "{model.stem}"
             simulated = self.json_of("simulate", "--plan", plan, "--model", model, "--cluster",
                                      CLUSTERS / "8xH100.toml", "--ranks", 4)
             self.assertGreater(simulated["seconds"], 0)
+            # the same samples alone, on groups of each size
+            sizes = json.loads((pathlib.Path(run) / "group_sizes.json").read_text())["sizes"]
+            self.assertEqual([size["ranks"] for size in sizes], [1, 2, 3, 4])
+            samples = [(one["tokens"], one["dims"]) for one in sizes[0]["by_length"]]
+            self.assertEqual(samples[0], (12, {"frames": 2, "patches": 2}) if model == self.video
+                             else (6, {"sequences": 2, "residues": 3, "i": 3, "j": 3}))
+            for size in sizes:
+                self.assertEqual([(one["tokens"], one["dims"]) for one in size["by_length"]], samples)
+                for one in size["by_length"]:
+                    self.assertTrue(one["fits"])
+                    self.assertGreater(one["seconds"], 0)
+            told = self.run_program("report", run, "--step", "1").stdout
+            self.assertRegex(" ".join(told.split()), r"why: The sample of \d+ rows is on (one rank|a group of)")
 
     def test_parts_are_profiled(self):
         for model, data, rows in ((self.video, self.frames, 60), (self.protein, self.alignment, 35)):

@@ -86,6 +86,7 @@ struct EvaluatedStep {
 
 struct TrainSummary {
   std::filesystem::path folder;
+  std::filesystem::path trace = {};  // file in it; empty: none was wanted
   ModelReport model = {};
   std::int64_t steps = 0;       // of the run, those before it was resumed too; as all below
   std::int64_t of_steps = 0;    // that it is to have

@@ -15,6 +15,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_node.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/shell_word.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/report/prediction_error.h"
 
@@ -183,7 +184,8 @@ std::string state_of(const ReportedRun& run, std::int64_t of) {
   const std::int64_t done = run.steps.empty() ? 0 : run.steps.back().step;
   const std::string steps =  // a run by epochs says how many when it ends
       of == 0 ? counted(done, "step") : std::to_string(done) + " of " + counted(of, "step");
-  const std::string resume = " Continue with: paradyse train --resume " + run.folder.string();
+  const std::string resume =
+      " Continue with: paradyse train --resume " + shell_word(run.folder.string());
   if (is_locked(run.folder)) {
     return "Still running: " + steps + " so far.";
   }

@@ -5,6 +5,7 @@
 #include "paradyse/plan/detail/index.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/wrapped_text.h"
 #include "src/plan/report/run_report.h"
 
 namespace paradyse {
@@ -44,26 +45,6 @@ std::string cut(const std::string& line) {
   return line.substr(0, end) + "...";
 }
 
-// Words of a text on lines that are indented alike.
-std::string wrapped(const std::string& text, const std::string& first, const std::string& indent) {
-  std::string lines;
-  std::string line = first;
-  bool begun = false;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    if (begun && line.size() + 1 + word.size() > kColumns) {
-      lines += line + "\n";
-      line = indent;
-      begun = false;
-    }
-    line += (begun ? " " : "") + word;
-    begun = true;
-    begin = end + 1;
-  }
-  return lines + line + "\n";
-}
-
 // "3 documents, 400 tokens"
 std::string items_text(const Plan& plan, std::size_t items, std::int64_t tokens) {
   const bool samples = has_samples(plan);
@@ -89,9 +70,9 @@ std::string group_text(const Plan& plan, std::size_t micro, const PlanGroup& gro
 }
 
 // The numbers of the longest listed length that is not above `tokens`.
-const GroupSize::Document* at_length(const GroupSize& size, std::int64_t tokens) {
-  const GroupSize::Document* found = nullptr;
-  for (const GroupSize::Document& one : size.by_length) {
+const GroupSize::Item* at_length(const GroupSize& size, std::int64_t tokens) {
+  const GroupSize::Item* found = nullptr;
+  for (const GroupSize::Item& one : size.by_length) {
     if (one.tokens <= tokens && (found == nullptr || one.tokens > found->tokens)) {
       found = &one;
     }
@@ -103,8 +84,11 @@ std::string size_text(int ranks) {
   return ranks == 1 ? "one rank" : "a group of " + std::to_string(ranks) + " ranks";
 }
 
-// Why a document of so many tokens is on so many ranks; "": not known.
-std::string reason(const ReportedRun& run, std::int64_t tokens, int ranks) {
+// Why a document of so many tokens, or a sample of so many rows, is on so many ranks; "": not
+// known.
+std::string reason(const ReportedRun& run, bool samples, std::int64_t tokens, int ranks) {
+  const std::string what = samples ? "sample" : "document";
+  const std::string rows = samples ? "rows" : "tokens";
   const GroupSize* mine = nullptr;
   const GroupSize* smaller = nullptr;  // the next size below
   const GroupSize* larger = nullptr;   // and above
@@ -117,26 +101,26 @@ std::string reason(const ReportedRun& run, std::int64_t tokens, int ranks) {
       larger = larger == nullptr || size.ranks < larger->ranks ? &size : larger;
     }
   }
-  const std::string document = "The document of " + std::to_string(tokens) + " tokens ";
+  const std::string item = "The " + what + " of " + std::to_string(tokens) + " " + rows + " ";
   if (smaller != nullptr && smaller->longest && tokens > *smaller->longest) {
-    return document + "is on " + size_text(ranks) + ": " + size_text(smaller->ranks) +
+    return item + "is on " + size_text(ranks) + ": " + size_text(smaller->ranks) +
            " holds at most " + std::to_string(*smaller->longest) + " tokens within " +
            bytes_text(run.memory_per_rank) + " a rank.";
   }
   const GroupSize* other = smaller != nullptr ? smaller : larger;
-  const GroupSize::Document* here = mine == nullptr ? nullptr : at_length(*mine, tokens);
-  const GroupSize::Document* there = other == nullptr ? nullptr : at_length(*other, tokens);
-  if (here == nullptr || there == nullptr) {
+  const GroupSize::Item* here = mine == nullptr ? nullptr : at_length(*mine, tokens);
+  const GroupSize::Item* there = other == nullptr ? nullptr : at_length(*other, tokens);
+  if (here == nullptr || there == nullptr || !here->seconds || (there->fits && !there->seconds)) {
     return "";
   }
   const std::string priced =
       here->tokens == tokens
           ? "alone, it is predicted to take "
-          : "a document of " + std::to_string(here->tokens) +
-                " tokens alone, the longest below that is priced, is predicted to take ";
-  return document + "is on " + size_text(ranks) + ": " + priced + seconds_text(here->seconds) +
+          : "a " + what + " of " + std::to_string(here->tokens) + " " + rows +
+                " alone, the longest below that is priced, is predicted to take ";
+  return item + "is on " + size_text(ranks) + ": " + priced + seconds_text(*here->seconds) +
          " there and " +
-         (there->fits ? seconds_text(there->seconds) + " on " + size_text(other->ranks)
+         (there->fits ? seconds_text(*there->seconds) + " on " + size_text(other->ranks)
                       : "not to fit " + size_text(other->ranks)) +
          (here->seconds <= there->seconds || !there->fits
               ? "."
@@ -184,13 +168,19 @@ std::string step_text(const ReportedRun& run, const ReportedStep& step, const Pl
   if (longest == nullptr || run.sizes.empty()) {
     return text;
   }
-  std::string why = reason(run, ends(*longest, true), static_cast<int>(longest->ranks.size()));
+  const bool samples = has_samples(plan);
+  std::string why =
+      reason(run, samples, ends(*longest, true), static_cast<int>(longest->ranks.size()));
   if (shortest->ranks.size() != longest->ranks.size()) {
     const std::string also =
-        reason(run, ends(*shortest, false), static_cast<int>(shortest->ranks.size()));
+        reason(run, samples, ends(*shortest, false), static_cast<int>(shortest->ranks.size()));
     why += (why.empty() || also.empty() ? "" : " ") + also;
   }
-  return text + (why.empty() ? "" : wrapped(why, "  why: ", "       "));
+  const std::string head = "  why: ";
+  return why.empty()
+             ? text
+             : text + head +
+                   wrapped_text(why, std::string(head.size(), ' '), kColumns).substr(head.size());
 }
 
 }  // namespace paradyse

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "src/plan/base/shell_word.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
 
@@ -246,7 +247,7 @@ void RunCheckpoints::failed(std::int64_t step, const std::string& why, IfNotWrit
       then == IfNotWritten::end ? ""
       : any ? fmt::format("The run ends: that was failure {} of checkpoint.failures. ", failures_)
             : "The run ends: nothing would be left of it. ",
-      any ? "run paradyse train --resume " + folder_.parent_path().string()
+      any ? "run paradyse train --resume " + shell_word(folder_.parent_path().string())
           : "start the run again: without a checkpoint it cannot be resumed"));
 }
 

@@ -137,6 +137,13 @@ void RunRecord::rewind(const Resumed& from, const std::vector<std::string>& chan
   if (!rewound.put_aside.empty()) {
     note("results of later steps were moved to " + rewound.put_aside.string());
   }
+  if (const auto known = std::ssize(rewound.reports); known < state.step) {
+    note(fmt::format(
+        "metrics.jsonl has {} of the {} steps before: the summary counts no losses and seconds of "
+        "the others",
+        known,
+        state.step));
+  }
   for (const std::string& change : changes) {
     note("from here on " + change);
   }
@@ -279,6 +286,7 @@ TrainSummary RunRecord::finish(const Trace& trace) {
   wrong = wrong.empty() ? folder_->flush() : wrong;
   if (loaded_.config.output.trace) {
     const std::filesystem::path file = folder_->trace_file(summary_.resumed_at);
+    summary_.trace = file;
     writing([&] { trace.write(file, "paradyse train " + folder_->path().filename().string()); });
     if (const std::optional<std::int64_t> steps = trace.ended_after()) {
       note(fmt::format(

@@ -5,11 +5,14 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/search/batch/document_planner.h"
+#include "src/plan/search/layouts/sample_planner.h"
 #include "src/run/execute/trace.h"
 #include "src/run/train/kept_plans.h"
 #include "src/run/train/measured_costs.h"
@@ -62,6 +65,21 @@ std::string epochs_line(const RunConfig& config, const TrainingInputs& inputs) {
       inputs.data.size(),
       inputs.steps.size(),
       last);
+}
+
+// Of a planner of a user's own nothing is known.
+std::vector<GroupSize> sizes_alone(BatchPlanner& planner, const TrainingInputs& inputs) {
+  if (auto* const samples = dynamic_cast<SamplePlanner*>(&planner)) {
+    return samples->group_sizes(inputs.typical_sizes());
+  }
+  if (auto* const documents = dynamic_cast<DocumentPlanner*>(&planner)) {
+    const PlanningTask& task = documents->task();
+    return group_sizes(
+        documents->documents(),
+        batch_planner_row(task.batch_planner).sizes(task.ranks),
+        inputs.typical_lengths());
+  }
+  return {};
 }
 
 }  // namespace
@@ -139,15 +157,11 @@ TrainSummary train(
   }
   record.begin(
       inputs.data.counts(), model, why_not_repeatable(config.config, numbers, from).empty());
-  if (auto* const known = dynamic_cast<DocumentPlanner*>(&plans->known());
-      known != nullptr && backend.leads()) {
-    const std::string& planner = config.config.parallel.batch_planner;
-    record.group_sizes(
-        group_sizes(
-            known->documents(),
-            batch_planner_row(planner).sizes(known->task().ranks),
-            inputs.typical_lengths()),
-        known->task().memory_per_rank);
+  if (backend.leads()) {
+    BatchPlanner& known = plans->known();
+    if (std::vector<GroupSize> sizes = sizes_alone(known, inputs); !sizes.empty()) {
+      record.group_sizes(std::move(sizes), known.task().memory_per_rank);
+    }
   }
   try {
     backend.run(static_cast<int>(config.config.parallel.ranks), [&](Communicators& communicators) {

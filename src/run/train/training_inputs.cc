@@ -1,6 +1,7 @@
 #include "src/run/train/training_inputs.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -72,6 +73,27 @@ std::vector<std::int64_t> TrainingInputs::typical_lengths() const {
   }
   typical.push_back(most);
   return typical;
+}
+
+BatchSizes TrainingInputs::typical_sizes() const {
+  constexpr std::size_t kMost = 6;               // each is planned for on groups of every size
+  std::map<std::int64_t, std::int64_t> by_rows;  // an item
+  for (std::int64_t item = 0; item < data.size(); ++item) {
+    by_rows.emplace(data.length(item), item);
+  }
+  std::vector<std::int64_t> items;
+  items.reserve(by_rows.size());
+  for (const auto& [rows, item] : by_rows) {
+    items.push_back(item);
+  }
+  if (items.size() > kMost) {
+    std::vector<std::int64_t> few;
+    for (std::size_t i = 0; i < kMost; ++i) {
+      few.push_back(items[i * (items.size() - 1) / (kMost - 1)]);
+    }
+    items = std::move(few);
+  }
+  return data.sizes(items);
 }
 
 BatchItems TrainingInputs::items(

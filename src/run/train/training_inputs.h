@@ -45,6 +45,8 @@ struct TrainingInputs {
   [[nodiscard]] std::vector<BatchSizes> largest(bool evaluated = true) const;
   // Powers of four from the shortest to the longest item of the data, and that one.
   [[nodiscard]] std::vector<std::int64_t> typical_lengths() const;
+  // Of samples: at most six sizes of the data, from the fewest to the most rows.
+  [[nodiscard]] BatchSizes typical_sizes() const;
   [[nodiscard]] BatchItems items(
       std::size_t step, std::uint64_t seed, const Plan& plan, int rank) const;
   [[nodiscard]] DataPosition position(std::int64_t step) const;

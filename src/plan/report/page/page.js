@@ -268,15 +268,18 @@
       }));
   };
 
+  const dimsText = (dims) => Object.entries(dims).map(([dim, size]) => `${dim} ${whole(size)}`).join(", ");
+
   const showSizes = () => {
     const { memory_per_rank: memory, sizes } = data.sizes;
     const fits = (one) => one.fits;
     table(at("sizes-table"),
-      [[["tokens"], ...sizes.map((size) => [count(size.ranks, "rank")])]],
-      sizes[0].by_length.map(({ tokens: length }, i) => {
+      [[[data.samples ? "rows" : "tokens"], ...sizes.map((size) => [count(size.ranks, "rank")])]],
+      sizes[0].by_length.map(({ tokens: length, dims }, i) => {
         const row = sizes.map((size) => size.by_length[i]);
         const best = Math.min(...row.filter(fits).map((one) => one.seconds));
-        return { cells: [whole(length), ...row.map((one) => fits(one)
+        const name = dims ? { text: whole(length), small: dimsText(dims) } : whole(length);
+        return { cells: [name, ...row.map((one) => fits(one)
           ? { text: el(one.seconds === best ? "b" : "span", { title: one.program }, `${figures(one.seconds, 3)} s`),
               small: bytes(one.peak_bytes) }
           : { text: `needs ${bytes(one.peak_bytes)}`, style: "no" })] };
@@ -400,7 +403,7 @@
       peak: bytes(all.peak_bytes), peak_share: percent(all.peak_bytes / budget, 0),
       plans: data.plans.length > 0 || null, documents: documentsText(documents),
       planned_steps: data.plans.length < all.steps ? `${whole(data.plans.length)} of ${count(all.steps, "step")}` : `all ${count(all.steps, "step")}`,
-      samples: data.samples, sizes: data.sizes, no_sizes: !data.sizes && !data.samples,
+      samples: data.samples, sizes: data.sizes, no_sizes: !data.sizes,
       no_groups: data.plans.some((plan) => plan.micro_batches.some((micro) => micro.some((group) => !known(group.seconds)))),
       static: st?.strategy, no_static: st ? null : data.no_static,
       static_steps: st && count(st.steps, "step"), static_seconds: st && figures(st.seconds, 3),

@@ -5,15 +5,15 @@
 namespace paradyse {
 namespace {
 
-GroupSize::Document document_of(
+GroupSize::Item document_of(
     DocumentPlans& documents,
     const std::vector<LayerChoice>& layers,
     std::int64_t tokens,
     int ranks) {
-  GroupSize::Document best;
+  GroupSize::Item best;
   for (const LayerChoice& layer : layers) {
     const DocumentPlans::Estimate e = documents.estimate(layer, tokens, ranks);
-    const GroupSize::Document one{
+    const GroupSize::Item one{
         .tokens = tokens,
         .program = name(layer),
         .seconds = ranks == documents.task().ranks ? e.wall : e.busy,
@@ -61,21 +61,26 @@ std::vector<GroupSize> group_sizes(
 nlohmann::ordered_json json_of(const std::vector<GroupSize>& sizes) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const GroupSize& size : sizes) {
-    nlohmann::ordered_json documents = nlohmann::ordered_json::array();
-    for (const GroupSize::Document& one : size.by_length) {
-      documents.push_back(
-          {{"tokens", one.tokens},
-           {"program", one.program},
-           {"seconds", one.seconds},
-           {"peak_bytes", one.peak_bytes},
-           {"fits", one.fits}});
+    nlohmann::ordered_json items = nlohmann::ordered_json::array();
+    for (const GroupSize::Item& of : size.by_length) {
+      nlohmann::ordered_json& item = items.emplace_back();
+      item["tokens"] = of.tokens;
+      if (!of.dims.empty()) {
+        item["dims"] = of.dims;
+      }
+      item["program"] = of.program;
+      if (of.seconds) {
+        item["seconds"] = *of.seconds;
+      }
+      item["peak_bytes"] = of.peak_bytes;
+      item["fits"] = of.fits;
     }
     nlohmann::ordered_json& one = json.emplace_back();
     one["ranks"] = size.ranks;
     if (const std::optional<std::int64_t> longest = size.longest) {
       one["longest"] = *longest;
     }
-    one["by_length"] = std::move(documents);
+    one["by_length"] = std::move(items);
   }
   return json;
 }
@@ -87,13 +92,20 @@ std::vector<GroupSize> group_sizes_from(const JsonNode& node) {
     if (one.has("longest")) {
       size.longest = one.at("longest").integer<std::int64_t>(0);
     }
-    for (const JsonNode& document : one.at("by_length").elements()) {
-      size.by_length.push_back(
-          {.tokens = document.at("tokens").integer<std::int64_t>(1),
-           .program = document.at("program").text(),
-           .seconds = document.at("seconds").number_from_0(),
-           .peak_bytes = document.at("peak_bytes").integer<std::int64_t>(0),
-           .fits = document.at("fits").truth()});
+    for (const JsonNode& item : one.at("by_length").elements()) {
+      GroupSize::Item& of = size.by_length.emplace_back(GroupSize::Item{
+          .tokens = item.at("tokens").integer<std::int64_t>(1),
+          .program = item.at("program").text(),
+          .peak_bytes = item.at("peak_bytes").integer<std::int64_t>(0),
+          .fits = item.at("fits").truth()});
+      if (item.has("dims")) {
+        for (const auto& [dim, its] : item.at("dims").members()) {
+          of.dims[dim] = its.integer<std::int64_t>(1);
+        }
+      }
+      if (item.has("seconds")) {
+        of.seconds = item.at("seconds").number_from_0();
+      }
     }
     if (size.by_length.size() != sizes.front().by_length.size()) {
       one.at("by_length").fail("expected as many lengths as of the first size");

@@ -1,4 +1,4 @@
-// Why a length runs where it does: what a document alone takes on groups of each size.
+// Why a document or sample runs where it does: what it takes alone on groups of each size.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,23 @@ namespace paradyse {
 
 // Groups of so many ranks.
 struct GroupSize {
-  // Of the ways to run all layers alike the fastest that fits, else the one that needs least.
-  struct Document {
-    std::int64_t tokens = 0;
-    std::string program;
-    double seconds = 0;  // forward and backward, predicted
+  // The fastest way that fits, else the one that needs least; of documents, of those that run all
+  // layers alike.
+  struct Item {
+    std::int64_t tokens = 0;  // or rows of a sample
+    std::string program = {};
+    std::optional<double> seconds = {};  // forward and backward, predicted
     std::int64_t peak_bytes = 0;
     bool fits = false;
+    DimSizes dims = {};  // of a sample
 
-    friend bool operator==(const Document&, const Document&) = default;
+    friend bool operator==(const Item&, const Item&) = default;
   };
   int ranks = 1;
-  // Tokens of the longest document that fits, by the same estimates; none: there is no limit.
+  // Tokens of the longest document that fits, by the same estimates; none: there is no limit, or
+  // these are samples.
   std::optional<std::int64_t> longest = {};
-  std::vector<Document> by_length = {};
+  std::vector<Item> by_length = {};
 
   friend bool operator==(const GroupSize&, const GroupSize&) = default;
 };

@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 
 #include "paradyse/plan/detail/index.h"
@@ -133,12 +134,44 @@ BatchPlanner::Answer in_turn(
   return {.plan = std::move(whole), .why_not = {}};
 }
 
+GroupSize::Item alone(SamplePlans& samples, const SamplesOfASize& size, int ranks) {
+  const SamplePlans::Found& found = samples.best(
+      {.dims = size.dims, .rows = size.rows, .samples = 1, .ranks = ranks}, samples.messages(), {});
+  GroupSize::Item item{.tokens = size.rows, .dims = size.dims};
+  if (found.fitting) {
+    item.program = name(found.fitting->program.front().choice);
+    item.seconds = found.fitting->seconds;
+    item.fits = true;
+  }
+  item.peak_bytes = (found.fitting ? found.fitting->bytes : found.least).total();
+  return item;
+}
+
 }  // namespace
 
 SamplePlanner::SamplePlanner(PlanningTask task, std::vector<int> ranks)
     : BatchPlanner(std::make_unique<SamplePlans>(std::move(task))),
       samples_(static_cast<SamplePlans&>(planning())),
       ranks_(std::move(ranks)) {}
+
+std::vector<GroupSize> SamplePlanner::group_sizes(const BatchSizes& sizes) {
+  std::vector<GroupSize> found;
+  for (const int ranks : ranks_) {
+    GroupSize of{.ranks = ranks};
+    for (const SamplesOfASize& size : samples_by_size(sizes, samples_.task().dims)) {
+      try {
+        of.by_length.push_back(alone(samples_, size, ranks));
+      } catch (const std::invalid_argument&) {  // a part has no way to run on so many
+        of.by_length.clear();
+        break;
+      }
+    }
+    if (!of.by_length.empty()) {
+      found.push_back(std::move(of));
+    }
+  }
+  return found;
+}
 
 BatchPlanner::Answer SamplePlanner::make(const BatchSizes& batch, Caps caps) {
   if (batch.lengths.empty()) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "paradyse/plan/batch_planner.h"
+#include "src/plan/search/batch/group_sizes.h"
 
 namespace paradyse {
 
@@ -17,6 +18,10 @@ class SamplePlanner final : public BatchPlanner {
   // `task.recompute`: of all layers; "": the least that fits.  `ranks`: of groups that are tried,
   // ascending.
   SamplePlanner(PlanningTask task, std::vector<int> ranks);
+
+  // What one sample of each of these sizes takes alone, on groups of each size that is tried; as
+  // group_sizes() of documents.
+  std::vector<GroupSize> group_sizes(const BatchSizes& sizes);
 
  private:
   // The fastest plan; without a limit of memory nothing is recomputed.  Throws
