@@ -159,11 +159,11 @@ int ranks_of(const BackendOptions& options, int asked, int otherwise) {
   }
   if (asked != 0 && asked != member->size) {
     throw std::invalid_argument(fmt::format(
-        "{} ranks were requested, but {} started {} processes, and each process is a rank; leave "
-        "the number out, or start as many",
+        "{} ranks were requested (--ranks, or parallel.ranks), but {} started {}, and each process "
+        "is a rank; leave the number out, or start as many",
         asked,
         member->launcher,
-        member->size));
+        member->size == 1 ? "1 process" : fmt::format("{} processes", member->size)));
   }
   return member->size;
 }

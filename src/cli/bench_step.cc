@@ -14,6 +14,7 @@
 #include "src/cli/progress.h"
 #include "src/plan/base/bytes_text.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/rank_limits.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/run/data/grid_data.h"
 #include "src/run/device/device.h"
@@ -265,6 +266,7 @@ void add_cases(const BenchStepOptions& options, BenchStepRequest& request) {
           "--data is for video and protein models; for a language model, --lengths gives the "
           "tokens of the documents");
     }
+    expect_counted("--lengths", request.model, options.lengths);
     if (options.plans.empty() || of_documents || !options.recompute.empty()) {
       add_strategies(options, request);
     }
@@ -285,6 +287,10 @@ void add_cases(const BenchStepOptions& options, BenchStepRequest& request) {
           "--model {} takes --data FILE (frames or alignments), or --plan FILE, as paradyse plan "
           "layout --out writes it",
           options.model));
+    } else if (!options.recompute.empty()) {
+      throw std::invalid_argument(
+          "--recompute: --plan says what is recomputed; leave one of the two out, or give --data "
+          "with it");
     }
   }
   for (BenchStepCase& one : request.cases) {

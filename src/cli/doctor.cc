@@ -188,6 +188,11 @@ Finding device(const DoctorOptions& options) {
                     "version, and that nvidia-smi reports no errors"};
 }
 
+// One cell: a table leaves columns behind the second out where lines are short.
+std::string row_head(const std::string& verdict, const std::string& name) {
+  return fmt::format("{:<6}  {}", verdict, name);
+}
+
 int run_doctor(const DoctorOptions& options, const Common& common) {
   dtype_option(options.dtype);  // throws for an unknown one
   if (options.device != "cpu" && options.device != "cuda") {
@@ -207,7 +212,7 @@ int run_doctor(const DoctorOptions& options, const Common& common) {
   }
   bool broken = false;
   Json json = {{"ok", true}, {"version", version()}, {"findings", Json::array()}};
-  std::vector<std::vector<std::string>> rows = {{"ok", "paradyse", version()}};
+  std::vector<std::vector<std::string>> rows = {{row_head("ok", "paradyse"), version()}};
   std::string remedies;
   for (const auto& [name, look] : looks) {
     Finding finding;
@@ -225,13 +230,13 @@ int run_doctor(const DoctorOptions& options, const Common& common) {
       remedies += "\n" + finding.name + ": " + finding.remedy;
     }
     json["findings"].push_back(std::move(one));
-    rows.push_back({fine ? "ok" : "BROKEN", finding.name, finding.text});
+    rows.push_back({row_head(fine ? "ok" : "BROKEN", finding.name), finding.text});
   }
   json["ok"] = !broken;
   if (common.json) {
     print_json(json);
   } else {
-    fmt::print("{}", common.table(rows, {.left = 3}));
+    fmt::print("{}", common.table(rows, {.left = 2}));
     fmt::print("{}{}", remedies, remedies.empty() ? "" : "\n");
     fmt::print(
         "{}\n", verdict(broken ? "something is broken: see above" : "nothing is broken", !broken));

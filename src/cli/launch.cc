@@ -510,9 +510,20 @@ void expect_secret_before(const LaunchOptions& options) {
   }
 }
 
+// What each of several processes would do again, and write to the same files.
+void expect_ranks_in(const LaunchOptions& options) {
+  constexpr std::array kAlone = {"config", "export", "fit", "generate", "plan", "report"};
+  const std::string& command = options.command.front();
+  if (options.processes * options.most_nodes > 1 && std::ranges::count(kAlone, command) > 0) {
+    throw std::invalid_argument(fmt::format(
+        "launch: '{}' runs in one process: run paradyse {} without launch", command, command));
+  }
+}
+
 int run_launch(const LaunchOptions& given, const Common& /*common*/) {
   LaunchOptions options = given;
   read_nodes(options);
+  expect_ranks_in(options);
   expect_resuming(options);
   expect_secret_before(options);
   if (options.node >= options.most_nodes) {

@@ -15,6 +15,7 @@
 #include "src/cli/progress.h"
 #include "src/cli/run_options.h"
 #include "src/plan/base/number_text.h"
+#include "src/plan/base/shell_word.h"
 #include "src/plan/profile/fit.h"
 #include "src/plan/profile/run_costs.h"
 #include "src/run/device/device.h"
@@ -202,7 +203,7 @@ int profile_on(
         without_time,
         request.file.string(),
         go_on,
-        request.file.string(),
+        shell_word(request.file.string()),
         options.out.empty() ? "" : (" --out " + costs_file(config, header).string()));
   }
   return kOk;

@@ -185,7 +185,10 @@ class LaunchTest(GlooTest):
         self.assertIn("paradyse launch -n 4", self.error_of(*grad, "--backend", "gloo"))
         self.assertIn("local, gloo", self.error_of(*grad, "--backend", "mpi"))
         done = self.run_program("launch", "-n", 2, "--", *grad, "--ranks", 3, code=USAGE)
-        self.assertIn("3 ranks were requested, but paradyse launch started 2 processes", done.stderr)
+        self.assertIn("3 ranks were requested (--ranks, or parallel.ranks), but paradyse launch started 2 "
+                      "processes", done.stderr)
+        for alone in ("export", "report", "generate", "plan"):
+            self.assertIn(f"'{alone}' runs in one process", self.error_of("launch", "-n", 2, "--", alone, "x"))
         self.assertIn("numbered from 0", self.error_of(
             "launch", "--nproc_per_node", 1, "--nnodes", 2, "--node-rank", 2, "--", "doctor"))
         self.assertIn("--rdzv-endpoint", self.error_of("launch", "--processes", 1, "--nodes", 2, "--", "doctor"))
