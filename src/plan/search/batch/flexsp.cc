@@ -41,10 +41,14 @@ constexpr int kCounts = 4;
 // A plan of any sizes that could be faster by less than this is not sought: seeking takes a core
 // from training.  One of a single size is, so that none is faster than what is found.
 constexpr double kWorthSeeking = 0.99;
+// Plans of the second kind (Planning::faster_of_both) are not sought where groups of any size are
+// estimated to take so many times as long as in the first: both estimates are as far off.
+constexpr double kClearlySlower = 1.05;
 // Estimates are above what is predicted exactly by less than this, but for what lengths between
 // the rungs of their ladder (layer_costs.h) are read off too high: ranks share few tokens unevenly.
 constexpr double kRounding = 0.998;
 constexpr double kLeastSeconds = 1e-9;
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Documents of a batch, of which more are planned in bundles: the work of planning grows as their
 // square.  Bundles of much of what a group has room for waste room, so there may be more of them.
@@ -100,9 +104,20 @@ class Groups {
     }
   }
 
+  // Seconds of groups of any size, before any is predicted exactly; kNever: there are none.
+  double estimated() {
+    const std::vector<const GroupKind*> kinds = kinds_of(0);
+    if (kinds.empty() || lengths_.empty()) {
+      return kNever;
+    }
+    items_ = bundles(lengths_, room_of_smallest(kinds));
+    const GroupingAnswer& answer = sought(kinds, 0, 1).answer;
+    return answer.grouping ? answer.grouping->seconds + of_step() : kNever;
+  }
+
   // `size`: ranks of every group that has documents; 0: any.  None is sought where a bound says
   // that it would not be worth it beside a plan of so many seconds.
-  std::optional<Plan> make(int size, double worth_below = std::numeric_limits<double>::infinity()) {
+  std::optional<Plan> make(int size, double worth_below = kNever) {
     const std::vector<const GroupKind*> kinds = kinds_of(size);
     if (kinds.empty() || lengths_.empty()) {
       return std::nullopt;
@@ -113,9 +128,7 @@ class Groups {
     }
     double room = 1;
     for (int attempt = 0; attempt < kCounts; ++attempt, room *= kLessRoom) {
-      const GroupingTask task = grouping_task(kinds, room);
-      const GroupingAnswer answer =
-          grouping_planner(planner_).plan_on(task, {.moves = kMovesOfTraining});
+      const auto& [task, answer] = sought(kinds, size, room);
       if (!answer.grouping) {
         return std::nullopt;
       }
@@ -133,6 +146,21 @@ class Groups {
   }
 
  private:
+  struct Sought {
+    GroupingTask task;
+    GroupingAnswer answer;
+  };
+  // The last one is remembered.
+  const Sought& sought(const std::vector<const GroupKind*>& kinds, int size, double room) {
+    if (!sought_ || asked_ != std::pair(size, room)) {
+      asked_ = {size, room};
+      GroupingTask task = grouping_task(kinds, room);
+      GroupingAnswer answer = grouping_planner(planner_).plan_on(task, {.moves = kMovesOfTraining});
+      sought_ = Sought{.task = std::move(task), .answer = std::move(answer)};
+    }
+    return *sought_;
+  }
+
   // Tokens; in the layers that need least.
   static std::int64_t room_of_smallest(const std::vector<const GroupKind*>& kinds) {
     std::int64_t room = 0;
@@ -326,6 +354,8 @@ class Groups {
   // [ranks][document] Seconds in whatever layer, beside what a document of one token takes: those
   // of a group wait for messages once, and in layers unlike one another for fewer.
   std::map<int, std::vector<double>> least_;
+  std::pair<int, double> asked_;  // size and room of sought_
+  std::optional<Sought> sought_;
 };
 
 // Any, and each that groups of one size have.
@@ -344,9 +374,15 @@ class FlexspPlanner final : public DocumentPlanner {
 
  private:
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
+    Groups groups(documents(), lengths, caps);
+    const double estimated = groups.estimated();
+    if (documents().worth_below() == kNever) {
+      estimated_ = estimated;
+    } else if (estimated > kClearlySlower * estimated_) {
+      return {};  // the plan of the first kind is taken
+    }
     Answer best = plan_by_borders(documents(), lengths, caps);
     // Any size, and each alone: what is predicted exactly may differ from what was added up.
-    Groups groups(documents(), lengths, caps);
     for (const int size : sizes(task().ranks)) {
       const double worth_below =
           best.plan ? std::min(best.plan->predicted.seconds.value_or(0), documents().worth_below())
@@ -358,6 +394,8 @@ class FlexspPlanner final : public DocumentPlanner {
     }
     return best;
   }
+
+  double estimated_ = kNever;  // of groups in plans of the first kind
 };
 
 class GroupsBy final : public DocumentPlanner {
