@@ -106,6 +106,28 @@ TEST(OwnFamily, IsPlannedCheckedAndSimulatedInGroups) {
   }
 }
 
+// The rows that count are those of its first stream, whichever the loss is of.
+TEST(OwnFamily, MayScoreAnotherStreamThanItsFirst) {
+  Model model = weather(2);
+  const PartShape shape = model.typical_part();
+  model.streams.insert(model.streams.begin(), {"clock", {"hours"}, shape.hidden, "hours"});
+  const Part ticks = projection_part("ticks", "clock", "heard", 1, shape);
+  model.parts.insert(model.parts.begin(), {.layer = -1, .part = std::make_shared<Part>(ticks)});
+  BatchSizes batch;
+  for (const std::int64_t days : {2, 9, 2, 3}) {
+    batch.dims.push_back({{"days", days}, {"places", 5}, {"hours", 4}});
+    batch.lengths.push_back(model.rows(batch.dims.back()));
+  }
+  EXPECT_EQ(batch.lengths.front(), 4);
+  PlanningTask task{.model = model, .ranks = 2, .machine = {}, .batch_planner = "groups"};
+  task.machine.cores = 2;
+  Plan plan = batch_planner(task)->plan(batch).plan.value();
+  EXPECT_GT(plan.micro_batches.front().groups.size(), 1);
+  EXPECT_THAT(problems(plan, {.model = model}), IsEmpty());
+  plan.lengths.front() = 10;  // those of the stream that is scored
+  EXPECT_THAT(problems(plan, {.model = model}), Contains(HasSubstr("the sample has 4")));
+}
+
 // A planner of one's own, by promised headers alone: whatever comes, one after the other, on all
 // ranks.
 class InTurn final : public BatchPlanner {

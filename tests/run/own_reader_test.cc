@@ -61,6 +61,18 @@ Model weather(std::int64_t layers) {
   return model;
 }
 
+// Layers of two kinds: nobody says how many of each a smaller model would have.
+void add_other_layer(Model& model) {
+  const Part head = *model.parts.back().part;
+  model.parts.pop_back();
+  PartShape wider = model.typical_part();
+  wider.ffn *= 2;
+  add_layers(
+      model, 1, {attention_part("along_days", "x", "days", wider), mlp_part("mixer", "x", wider)});
+  add_end(model, head);
+  model.sha256 = "two kinds";
+}
+
 // The maps of a file, [days, places, 3] each.  What is drawn is which way round the numbers are.
 class WeatherFile : public SampleFile {
  public:
@@ -128,8 +140,14 @@ class OwnReader : public testing::Test {
     add_model_family(
         {.name = "weather",
          .types = {"weather"},
-         .read = [](const std::string& /*json*/,
-                    const std::string& /*source*/) { return weather(2); },
+         .read =
+             [](const std::string& json, const std::string& /*source*/) {
+               Model model = weather(2);
+               if (json.find("two_kinds") != std::string::npos) {
+                 add_other_layer(model);
+               }
+               return model;
+             },
          .variants = {weather(1)}});
     add_sample_reader(weather_reader());
   }
@@ -252,6 +270,21 @@ TEST_F(OwnReader, IsReadByRuns) {
     last = run.last_loss;
     EXPECT_TRUE(std::isfinite(run.eval_loss));
     EXPECT_EQ(evaluate(config(name, ranks), *backend).documents, 3);
+  }
+}
+
+TEST_F(OwnReader, IsMeasuredByRuns) {
+  for (const std::string kinds : {"", "two_kinds = true\n"}) {
+    std::ofstream(folder_ / "model.toml") << "model_type = \"weather\"\n" << kinds;
+    LoadedConfig measured = config(kinds.empty() ? "one" : "two", 2);
+    measured.config.train.steps = 2;
+    measured.config.costs.file = "measure";
+    measured.config.costs.profile_seconds = 3;
+    std::vector<std::string> notes;
+    TrainHooks hooks;
+    hooks.note = [&](const std::string& note) { notes.push_back(note); };
+    EXPECT_EQ(train(measured, hooks, *local_backend()).steps, 2);
+    EXPECT_FALSE(fs::is_empty(folder_ / "costs"));
   }
 }
 

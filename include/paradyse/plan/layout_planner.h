@@ -96,6 +96,7 @@ struct LayoutRival {
 //   dap           dynamic axial parallelism (Cheng et al. 2022), with adjoints that are adjoints
 // Of "text" tokens are cut, and these run all layers: ulysses, usp (Fang & Zhao 2024), ring,
 // all-gather-kv (Grattafiori et al. 2024), metp (ParaDySe), megatron-sp, megatron-lm.
+// Of a family of a user's own there are none.
 std::vector<LayoutRival> layout_rivals(const Model& model);
 
 // The planned layout ("planned") and every rival's, as plans of all layers by the task's level of

@@ -32,7 +32,10 @@ Model with_parts(Model model, Change change) {
 
 // Of a model that no family made: its first layer so many times, between its ends.
 Model repeated(const Model& model, std::int64_t layers) {
-  if (model.stacks().size() > 1) {
+  if (layers == model.layers) {
+    return model;
+  }
+  if (layers > 0 && model.stacks().size() > 1) {
     throw std::invalid_argument(
         "with_layers: the model '" + model.name +
         "' has layers of several kinds and no of_sizes, which says how many of each there are");

@@ -20,6 +20,9 @@ namespace {
 
 // Layers are alike, or those of a period differ.
 std::int64_t cut_layers(const Model& model) {
+  if (!model.of_sizes && model.stacks().size() > 1) {
+    return model.layers;  // nobody says how many of each kind fewer have
+  }
   return std::min(std::max<std::int64_t>(2, model.period()), model.layers);
 }
 
@@ -312,7 +315,10 @@ ProfileHeader profile_header(
       .machine = machine,
       .machine_sha256 = sha256_hex(machine),
       .model = model.name,
-      .model_sha256 = with_layers(model, std::min<std::int64_t>(1, model.layers)).sha256,
+      // of a family's models whatever their layers
+      .model_sha256 = model.of_sizes
+                          ? with_layers(model, std::min<std::int64_t>(1, model.layers)).sha256
+                          : model.sha256,
       .hidden = model.streams.front().columns,
       .layers = cut_layers(model),
       .ranks = ranks,

@@ -70,17 +70,14 @@ void check_dims(
   }
 }
 
-// The rows of a sample are those of the stream that the loss is of.
 void check_rows(Findings& findings, const Model& model, const PlanGroup& group) {
   const DimSizes& dims = dims_of(findings.plan, group);
-  std::int64_t rows = 1;
-  for (const std::string& dim : model.stream(model.parts.back().part->reads.front()).rows) {
-    const auto found = dims.find(dim);
-    if (dim != "batch" && found == dims.end()) {
+  for (const std::string& dim : model.streams.front().rows) {
+    if (dim != "batch" && !dims.contains(dim)) {
       return;  // whoever builds it says so
     }
-    rows *= dim == "batch" ? 1 : found->second;
   }
+  const std::int64_t rows = model.rows(dims);
   for (const std::int64_t document : group.documents) {
     if (findings.document_exists(document) && findings.plan.lengths[idx(document)] != rows) {
       findings.say(

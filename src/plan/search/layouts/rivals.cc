@@ -140,11 +140,7 @@ constexpr FamilyRivals kRivals[] = {
 
 std::vector<LayoutRival> layout_rivals(const Model& model) {
   const auto* const row = std::ranges::find(kRivals, model.family, &FamilyRivals::family);
-  if (row == std::end(kRivals)) {
-    throw std::invalid_argument(
-        "no layouts of other systems are known for a model of type '" + model.family + "'");
-  }
-  return row->of(model);
+  return row == std::end(kRivals) ? std::vector<LayoutRival>() : row->of(model);
 }
 
 std::vector<LayoutWay> layout_ways(const LayoutTask& task) {

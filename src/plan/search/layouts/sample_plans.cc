@@ -81,6 +81,7 @@ Mixed mixed(const std::vector<StackWays>& stacks, std::int64_t capacity) {
 }
 
 constexpr const char* kLayout = "layout";
+constexpr std::size_t kLayoutsKept = 4096;  // some kilobytes each
 
 }  // namespace
 
@@ -112,7 +113,10 @@ Documents SamplePlans::documents(const SampleGroup& group) const {
   return packed;
 }
 
-const std::vector<LayerChoice>& SamplePlans::layout(const SampleGroup& group) {
+std::vector<LayerChoice> SamplePlans::layout(const SampleGroup& group) {
+  if (layouts_.size() >= kLayoutsKept) {
+    layouts_.clear();
+  }
   const auto [known, fresh] = layouts_.try_emplace({group, costs().domain()});
   if (fresh) {
     const LayoutTask layout{
@@ -122,13 +126,13 @@ const std::vector<LayerChoice>& SamplePlans::layout(const SampleGroup& group) {
         .recompute = {.parts = savings_.levels.front(), .layer = !savings_.part_by_part},
         .seconds = {}};
     try {
-      known->second = choices(layout, plan_layouts(layout, task().model.layers));
+      known->second = runs_of(choices(layout, plan_layouts(layout, task().model.layers)));
     } catch (...) {
       layouts_.erase(known);
       throw;
     }
   }
-  return known->second;
+  return choices(known->second);
 }
 
 SamplePlans::Fitting SamplePlans::priced(
@@ -162,7 +166,7 @@ const SamplePlans::Found& SamplePlans::best(
 SamplePlans::Found SamplePlans::find(const SampleGroup& group, Messages messages, Caps caps) {
   const Model& model = task().model;
   const std::int64_t budget = this->budget(group.samples * group.rows, caps);
-  const std::vector<LayerChoice>& layouts = layout(group);
+  const std::vector<LayerChoice> layouts = layout(group);
   Found found;
   const auto fits = [&](const std::vector<LayerChoice>& layers) {
     Fitting tried = priced(group, messages, layers);

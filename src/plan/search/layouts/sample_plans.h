@@ -57,11 +57,12 @@ class SamplePlans final : public Planning {
       const SampleGroup& group, Messages messages, const std::vector<LayerChoice>& layers);
   [[nodiscard]] Found find(const SampleGroup& group, Messages messages, Caps caps);
   // Placements of the layers of a group, which know nothing of memory.
-  const std::vector<LayerChoice>& layout(const SampleGroup& group);
+  std::vector<LayerChoice> layout(const SampleGroup& group);
 
   SavingChoices savings_;
-  // By the ranks that weights are gathered from, too; counted: nothing changes them.
-  std::map<std::pair<SampleGroup, int>, std::vector<LayerChoice>> layouts_;
+  // By the ranks that weights are gathered from, too; counted: nothing changes them.  A corpus may
+  // have any number of sizes: after so many they are forgotten.
+  std::map<std::pair<SampleGroup, int>, LayerRuns> layouts_;
   std::map<std::tuple<SampleGroup, Messages, Caps>, Found> known_;
 };
 
