@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import pathlib
 import random
 import unittest
@@ -398,6 +399,30 @@ name = "{model.stem}"
                 self.json_of("grad", "--model", trained, "--data", data, "--out", self.out)["loss"],
                 summary["eval_loss"], delta=1e-4)
 
+    # As large as in use, with few channels: clips of 8 to 64 frames, alignments of 100 to 600 residues.
+    def test_samples_of_usual_sizes_run_in_groups(self):
+        draw = random.Random(5)
+        clips = self.folder / "clips"
+        clips.mkdir()
+        for number, frames in enumerate((8, 17, 33, 64)):
+            shape = [1, 2, frames, 4, 2 + 2 * (number % 3)]
+            write_tensors(clips / f"{number}.safetensors",
+                          {"latents": (shape, [draw.gauss(0, 1) for _ in range(math.prod(shape))])})
+        proteins = self.folder / "proteins"
+        proteins.mkdir()
+        residues = (100, 333, 600) if "PARADYSE_TEST_LONG" in os.environ else (100, 57, 31)
+        for number, length in enumerate(residues):
+            rows = ["".join(draw.choice("ACDEFGHIKLMNPQRSTVWY-") for _ in range(length)) for _ in range(2 + number)]
+            (proteins / f"{number}.a3m").write_text("".join(f">{i}\nM{row}\n" for i, row in enumerate(rows)))
+        for model, data in ((self.video, clips), (self.protein, proteins)):
+            grad = ["grad", "--model", model, "--data", data, "--out", self.out]
+            expected = self.json_of(*grad)
+            gradients = read_tensors(self.out)
+            for run in (["--ranks", 3], ["--ranks", 8], []):
+                answer = self.json_of(*([] if run else ["launch", "-n", 4, "--"]), *grad, *run)
+                self.assertAlmostEqual(answer["loss"], expected["loss"], delta=1e-10 * expected["loss"])
+                self.assertLess(gradient_error(read_tensors(self.out), gradients), 1e-10)
+
     def test_samples_run_in_groups(self):
         draw = random.Random(3)
         clips = self.folder / "clips"
@@ -434,7 +459,7 @@ name = "{model.stem}"
             sizes = json.loads((pathlib.Path(run) / "group_sizes.json").read_text())["sizes"]
             self.assertEqual([size["ranks"] for size in sizes], [1, 2, 3, 4])
             samples = [(one["tokens"], one["dims"]) for one in sizes[0]["by_length"]]
-            self.assertEqual(samples[0], (12, {"frames": 2, "patches": 2}) if model == self.video
+            self.assertEqual(samples[0], (4, {"frames": 2, "patches": 2}) if model == self.video
                              else (6, {"sequences": 2, "residues": 3, "i": 3, "j": 3}))
             for size in sizes:
                 self.assertEqual([(one["tokens"], one["dims"]) for one in size["by_length"]], samples)

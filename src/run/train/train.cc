@@ -67,17 +67,15 @@ std::string epochs_line(const RunConfig& config, const TrainingInputs& inputs) {
       last);
 }
 
-// Of a planner of a user's own nothing is known.
-std::vector<GroupSize> sizes_alone(BatchPlanner& planner, const TrainingInputs& inputs) {
+// On groups of the sizes that `named` tries, by `planner`; of one of a user's own nothing is known.
+std::vector<GroupSize> sizes_alone(
+    BatchPlanner& planner, const std::string& named, const TrainingInputs& inputs) {
+  const std::vector<int> tried = batch_planner_row(named).sizes(planner.task().ranks);
   if (auto* const samples = dynamic_cast<SamplePlanner*>(&planner)) {
-    return samples->group_sizes(inputs.typical_sizes());
+    return samples->group_sizes(tried, inputs.typical_sizes());
   }
   if (auto* const documents = dynamic_cast<DocumentPlanner*>(&planner)) {
-    const PlanningTask& task = documents->task();
-    return group_sizes(
-        documents->documents(),
-        batch_planner_row(task.batch_planner).sizes(task.ranks),
-        inputs.typical_lengths());
+    return group_sizes(documents->documents(), tried, inputs.typical_lengths());
   }
   return {};
 }
@@ -159,7 +157,9 @@ TrainSummary train(
       inputs.data.counts(), model, why_not_repeatable(config.config, numbers, from).empty());
   if (backend.leads()) {
     BatchPlanner& known = plans->known();
-    if (std::vector<GroupSize> sizes = sizes_alone(known, inputs); !sizes.empty()) {
+    if (std::vector<GroupSize> sizes =
+            sizes_alone(known, config.config.parallel.batch_planner, inputs);
+        !sizes.empty()) {
       record.group_sizes(std::move(sizes), known.task().memory_per_rank);
     }
   }

@@ -154,9 +154,10 @@ SamplePlanner::SamplePlanner(PlanningTask task, std::vector<int> ranks)
       samples_(static_cast<SamplePlans&>(planning())),
       ranks_(std::move(ranks)) {}
 
-std::vector<GroupSize> SamplePlanner::group_sizes(const BatchSizes& sizes) {
+std::vector<GroupSize> SamplePlanner::group_sizes(
+    const std::vector<int>& tried, const BatchSizes& sizes) {
   std::vector<GroupSize> found;
-  for (const int ranks : ranks_) {
+  for (const int ranks : tried) {
     GroupSize of{.ranks = ranks};
     for (const SamplesOfASize& size : samples_by_size(sizes, samples_.task().dims)) {
       try {

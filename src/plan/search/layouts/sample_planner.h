@@ -19,9 +19,9 @@ class SamplePlanner final : public BatchPlanner {
   // ascending.
   SamplePlanner(PlanningTask task, std::vector<int> ranks);
 
-  // What one sample of each of these sizes takes alone, on groups of each size that is tried; as
-  // group_sizes() of documents.
-  std::vector<GroupSize> group_sizes(const BatchSizes& sizes);
+  // What one sample of each of these sizes takes alone, on groups of these ranks; as group_sizes()
+  // of documents.
+  std::vector<GroupSize> group_sizes(const std::vector<int>& tried, const BatchSizes& sizes);
 
  private:
   // The fastest plan; without a limit of memory nothing is recomputed.  Throws
