@@ -3,7 +3,16 @@
 namespace paradyse {
 namespace {
 
-constexpr std::size_t kKept = 8192;  // about a kilobyte each
+constexpr std::size_t kKept = 8192;
+constexpr std::size_t kChoicesKept = 65536;  // of all, about a kilobyte each
+
+std::size_t choices_in(const LayerRuns& layers) {
+  std::size_t choices = 0;
+  for (const LayerRun& run : layers) {
+    choices += run.choice.size();
+  }
+  return choices;
+}
 
 }  // namespace
 
@@ -44,9 +53,11 @@ const FoldedGroup& FoldedGroups::of(
   if (found != known_.end()) {
     return found->second;
   }
-  if (known_.size() >= kKept) {
+  if (known_.size() >= kKept || choices_ >= kChoicesKept) {
     known_.clear();
+    choices_ = 0;
   }
+  choices_ += choices_in(key.group.layers);
   FoldedGroup folded = fold_(key.group, seats, slowness);
   return known_.emplace(std::move(key), std::move(folded)).first->second;
 }

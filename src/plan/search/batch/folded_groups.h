@@ -49,6 +49,7 @@ class FoldedGroups {
 
   Fold fold_;
   std::unordered_map<Key, FoldedGroup, Hash> known_;
+  std::size_t choices_ = 0;  // of parts, in the keys of all
 };
 
 }  // namespace paradyse

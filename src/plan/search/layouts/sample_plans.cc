@@ -81,7 +81,7 @@ Mixed mixed(const std::vector<StackWays>& stacks, std::int64_t capacity) {
 }
 
 constexpr const char* kLayout = "layout";
-constexpr std::size_t kLayoutsKept = 4096;  // some kilobytes each
+constexpr std::size_t kLayoutsKept = 512;  // a hundred kilobytes each, or less
 
 }  // namespace
 
