@@ -97,9 +97,14 @@ class _AllToAll(torch.autograd.Function):
         return _AllToAll.apply(grads[0].contiguous(), came, sent, exchange), None, None, None
 
 
+def message_device() -> str:
+    """Of tensors that travel over all ranks."""
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+
+
 def expect_average(seconds: float) -> None:
     """Raises ValueError where the backend sums when FSDP2 asks it to average, as Gloo of PyTorch 2.7 does."""
-    ones = torch.ones(dist.get_world_size(), device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    ones = torch.ones(dist.get_world_size(), device=message_device())
     mean = torch.zeros_like(ones[:1])
     work = dist.reduce_scatter_tensor(mean, ones, dist.ReduceOp.AVG, async_op=True)
     wait(work, seconds, "a first message over all ranks")

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from .attention import NAME
-from .exchange import Exchange, wait
+from .exchange import Exchange, message_device, wait
 from .items import expect_whole, finite
 from .planner import Costs
 from .steps import loss_sum, now, recompute_layers
@@ -22,8 +22,8 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
     """Costs of an attached model, before DDP or fully_shard, by so many seconds of forward and backward.
 
     longest: tokens of the longest document that is tried.  All ranks measure at once, as they share cores and
-    links, and the slowest counts; messages inside a node (of `node` ranks) and over all ranks, too.  Clears
-    the model's gradients.
+    links, and the slowest counts; messages inside a node (of `node` ranks) and over all ranks, too.  All get the
+    same costs, so call it after init_process_group.  Clears the model's gradients.
     """
     config, ranks = model.config.get_text_config(), dist.get_world_size() if dist.is_initialized() else 1
     if config._attn_implementation != NAME:
@@ -52,7 +52,8 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
     once, token, square, document = map(float, fit(table, found))
     costs = Costs(token, square, document, once, error=float(np.median(np.abs(guessed / found[unseen] - 1))),
                   parameters=sum(p.numel() for p in model.parameters()),
-                  itemsize=next(model.parameters()).itemsize, token_bytes=_token_bytes(model, b, a))
+                  itemsize=next(model.parameters()).itemsize, token_bytes=_token_bytes(model, b, a),
+                  ranks=ranks)
     if recompute and any(hasattr(module, "gradient_checkpointing") for module in model.modules()):
         plain = _slowest(min(_run(model, [a]) for _ in range(3)))
         recompute_layers(model, True)
@@ -65,6 +66,9 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
     if ranks > 1:
         pairs = zip(*(_messages(size, next(model.parameters()).device) for size in (node or ranks, ranks)))
         costs.message, costs.byte, costs.reduce = pairs
+        same = [costs]  # also in the last bit: machines may fit otherwise
+        dist.broadcast_object_list(same)
+        costs = same[0]
     model.zero_grad(set_to_none=True)
     return costs
 
@@ -115,14 +119,14 @@ def _token_bytes(model: Any, few: int, many: int) -> float:
             seen.pop(parameter.untyped_storage().data_ptr(), None)
         logits: int = 2 * 4 * model.config.get_text_config().vocab_size * tokens  # and their gradient
         return sum(n for n, _ in seen.values()) + logits
-    return (taken(many) - taken(few)) / max(1, many - few)
+    return float(_slowest((taken(many) - taken(few)) / max(1, many - few))[0])  # the rank that needs most
 
 
 def _slowest(*seconds: float) -> Any:
     """[i] the largest of all ranks."""
     found = torch.tensor(seconds, dtype=torch.float64)
     if dist.is_initialized() and dist.get_world_size() > 1:
-        found = found.cuda() if dist.get_backend() == "nccl" else found
+        found = found.to(message_device())
         wait(dist.all_reduce(found, dist.ReduceOp.MAX, async_op=True), DEADLINE, "the slowest rank's seconds")
     return found.cpu().numpy()
 

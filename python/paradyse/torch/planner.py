@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from paradyse.data.container import replace_file
 
+from .agreement import expect_same
 from .exchange import expect_average
 from .items import expect_whole, finite, whole
 
@@ -46,6 +47,7 @@ class Costs:
     itemsize: int = 4  # bytes of a parameter, and of a number in attention
     token_bytes: float = 0.0  # of memory, from forward to backward
     token_bytes_again: float = 0.0  # where layers are made again
+    ranks: int = 0  # that measured at once; 0: not known
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
@@ -94,8 +96,9 @@ class Planner:
     of a rank, bytes or as in "70GiB", of which `reserve` stays free.  ranks: else those of torch.distributed;
     1: this process alone.  weights: "ddp" (whole on every rank), "fsdp2" (sharded over all), "hsdp" (over a
     node).  node: ranks of one; else torchrun's LOCAL_WORLD_SIZE.  space: of SPACES.  moments: bytes of
-    optimizer state a parameter (AdamW in float32: 8).  deadline: seconds of a wait.  Raises ValueError for
-    what is not accepted, and for weights that leave no memory.
+    optimizer state a parameter (AdamW in float32: 8).  deadline: seconds of a wait.  All ranks make it, after
+    init_process_group, with the same arguments.  Raises ValueError for what is not accepted, for arguments that
+    differ between ranks, for costs that fewer ranks measured, and for weights that leave no memory.
     """
 
     def __init__(self, config: Any, *, costs: Costs, memory: int | str, ranks: int | None = None,
@@ -112,6 +115,7 @@ class Planner:
         if not (finite(deadline) and deadline > 0):
             raise ValueError(f"deadline {deadline!r}: accepted are seconds above 0")
         joined = dist.is_initialized() and ranks != 1
+        self.joined, self.alone = joined, ranks == 1
         self.ranks = ranks or (dist.get_world_size() if joined else 1)
         self.rank = dist.get_rank() if joined else 0
         self.node = node or min(self.ranks, int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks)))
@@ -133,6 +137,14 @@ class Planner:
         most, pool = self.domain or self.ranks, joined and dist.get_backend() == "nccl"
         self.sizes = [p for p in range(1, most + 1) if (p <= self.node or p % self.node == 0)
                       and (not pool or p & (p - 1) == 0 or p in (self.node, most))]
+        self._given = {"memory": _bytes(memory), "reserve": reserve, "moments": moments}
+        if joined and self.ranks > 1:  # before the first message whose sizes depend on it
+            settings = self.settings()
+            expect_same("what they give to Planner", str(sorted(settings.items())), self.settings, deadline)
+        if 0 < costs.ranks < self.ranks:
+            raise ValueError(f"costs that {costs.ranks} ranks measured say nothing of messages and shared cores of "
+                             f"{self.ranks}: call measure() on all ranks, after init_process_group; to plan by "
+                             "these nevertheless, set costs.ranks = 0")
         self.groups = dict[tuple[int, ...], Any]()
         if pool:
             self._make_groups()
@@ -143,6 +155,26 @@ class Planner:
         if self.room <= 0:
             raise ValueError(f"{costs.parameters:,} parameters by {weights} take {static:,} bytes of "
                              f"{memory} a rank: give more memory or ranks, or weights='fsdp2'")
+
+    def settings(self) -> dict[str, str]:
+        """What plans depend on besides lengths, by name."""
+        numbers = {f"costs.{name}": value for name, value in dataclasses.asdict(self.costs).items()
+                   if name != "error"}
+        given: dict[str, Any] = {
+            "ranks": self.ranks, "node": self.node, "weights": self.weights, "space": self.space,
+            "recompute": self.recompute, "seed": self.seed, **self._given, **numbers,
+            **{f"config.{name}": getattr(self.config, name, None)
+               for name in ("num_hidden_layers", "num_attention_heads", "hidden_size", "head_dim")},
+            "the version of paradyse": paradyse.__version__}
+        return {name: _said(value) for name, value in given.items()}
+
+    def expect_joined(self) -> None:
+        """Raises RuntimeError where torch.distributed has come, or gone, since this was made."""
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        if not self.alone and (world != self.ranks or (world > 1 and not self.joined)):
+            raise RuntimeError(f"a Planner of {self.ranks} ranks that was made "
+                               f"{'with' if self.joined else 'without'} a process group is played by {world} ranks: "
+                               "make it after init_process_group (ranks=1: each process trains alone)")
 
     def group(self, ranks: Sequence[int]) -> Any:
         """The process group of these ranks.  All ranks of the job call this in the same order."""
@@ -226,6 +258,13 @@ class Planner:
             done += taken.max() + gather if self.domain > 1 else taken  # sharded: all ranks meet
         text["predicted"] = {"seconds": float(done.max()) + update}
         return paradyse.Plan.from_json(json.dumps(text))
+
+
+def _said(value: Any) -> str:
+    """Equal numbers are one text, of whatever types."""
+    if isinstance(value, (tuple, list)):
+        return " and ".join(map(_said, value))
+    return repr(float(value)).removesuffix(".0") if finite(value) else str(value)
 
 
 def _bytes(memory: int | str) -> int:

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.data import IterableDataset, get_worker_info
 
+from .agreement import expect_same
 from .exchange import Exchange, piece, wait
 from .items import IGNORED, expect_whole, ids_and_labels, whole
 from .planner import Planner
@@ -44,6 +45,7 @@ class Step:
         self.counts = None if labels is None else [labels[d] for d in documents]
         self.labels: int | None = None if self.counts is None else sum(self.counts)
         self.played: list[MicroBatch] = []
+        self.drawn_by: Steps | None = None
 
     @property
     def scale(self) -> float:
@@ -56,11 +58,16 @@ class Step:
     def micro_batches(self, dataset: Any) -> list[MicroBatch]:
         """Those of this rank, as many as every other rank has; all ranks call it.
 
+        Raises ValueError on all of them, naming what differs, where they have unlike plans, documents or labels.
         dataset[i] has "input_ids" and maybe "labels" (as many, not shifted, -100: none), or is a list of ids.
         Masks of tokens that count are heeded (completion_mask, assistant_masks); padding, several documents in an
         item and other lists that may say what counts are refused.
         """
         planner, self.played = self.planner, []
+        planner.expect_joined()
+        if planner.ranks > 1:
+            key = f"{self.plan.hash} {self.documents} {self.counts}"
+            expect_same("the plan of a step", key, self._said, planner.deadline)
         vocabulary = getattr(planner.config, "vocab_size", None)
         for number, micro_batch in enumerate(self.plan.micro_batches):
             for group in micro_batch.groups:
@@ -107,6 +114,12 @@ class Step:
         both = torch.as_tensor(total, dtype=torch.float64, device=self.device).clone()
         return float(self._sum(both, "the sum of losses")) / max(1, self.labels or 0)
 
+    def _said(self) -> dict[str, str]:
+        """What the plan was made of, or the plan itself where nothing is known of that."""
+        drawn = self.drawn_by.settings() if self.drawn_by else {
+            "documents": f"{self.documents}"[:80], "labels": f"{self.counts}"[:80]}
+        return {**drawn, **self.planner.settings(), "the plan's hash": self.plan.hash[:12]}
+
     def _sum(self, value: torch.Tensor, what: str) -> torch.Tensor:
         if self.planner.ranks > 1:
             wait(dist.all_reduce(value, async_op=True), self.planner.deadline, f"{what}, over all ranks")
@@ -114,8 +127,8 @@ class Step:
 
 
 class Steps(IterableDataset[Step]):
-    """Yields Step after Step.  All ranks draw the same from `seed`, so none sends anything.  For a DataLoader
-    of batch_size=None it is a dataset.
+    """Yields Step after Step.  All ranks draw the same from `seed`, so no plan is sent; Step.micro_batches compares
+    hashes.  For a DataLoader of batch_size=None it is a dataset.
 
     lengths: tokens of each document of the dataset.  tokens_per_step: at most, but at least one document.
     epochs: each in an order of its own.  labels: each document's count; without them a step takes one
@@ -164,7 +177,9 @@ class Steps(IterableDataset[Step]):
                     tokens, count = tokens + self.lengths[rest[count]], count + 1
                 plan = self.planner.plan([self.lengths[d] for d in rest[:count]])
                 self.documents += count
-                yield Step(plan, rest[:count], self.planner, self.device, self.labels)
+                step = Step(plan, rest[:count], self.planner, self.device, self.labels)
+                step.drawn_by = self
+                yield step
         self._ended = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -187,8 +202,19 @@ class Steps(IterableDataset[Step]):
                              "or the dataset that the run had")
         self.seed, self.documents, self._ended = int(state["seed"]), int(state["documents"]), False
 
+    def settings(self) -> dict[str, str]:
+        """What steps depend on besides the planner, by name."""
+        return {"Steps.lengths": f"{len(self.lengths)} documents ({self._fingerprint()})",
+                "Steps.labels": "not given" if self.labels is None else _hash(self.labels),
+                "Steps.seed": str(self.seed), "Steps.tokens_per_step": str(self.tokens_per_step),
+                "Steps.epochs": str(self.epochs), "consumed": f"{self.documents} documents"}
+
     def _fingerprint(self) -> str:
-        return hashlib.sha256(",".join(map(str, self.lengths)).encode()).hexdigest()[:16]
+        return _hash(self.lengths)
+
+
+def _hash(numbers: Sequence[int]) -> str:
+    return hashlib.sha256(",".join(map(str, numbers)).encode()).hexdigest()[:16]
 
 
 @contextlib.contextmanager
