@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .exchange import Exchange, piece
+from .wrappers import expect_known, inside
 
 try:
     from torch.nn.attention.varlen import varlen_attn  # PyTorch 2.11
@@ -39,13 +40,14 @@ PROBED = 64  # tokens of a document
 def attach(model: torch.nn.Module) -> None:
     """Lets a Hugging Face model play plans: its attention then expects the `paradyse=` of mb.inputs.
 
-    All ranks call it, before or after DDP or fully_shard.  Forwards of short documents count the calls, one a
+    All ranks call it, before or after DDP, fully_shard or torch.compile.  Forwards of short documents count the calls, one a
     layer, and are compared: a document after another with it alone, and that with the model as it came.
     Raises ValueError, naming model and cause, where documents would mix, where the model is no causal language
-    model, or where attention has windows, chunks, soft caps, sinks or dropout, or rotations that depend on
+    model or is wrapped by others (FSDP1), or where attention has windows, chunks, soft caps, sinks or dropout, or rotations that depend on
     the longest document.
     """
-    hugging: Any = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
+    model = expect_known(model)
+    hugging = inside(model)
     kind = type(hugging).__name__
     if not hasattr(getattr(hugging, "config", None), "get_text_config"):
         raise ValueError(f"{kind} is not supported: it has no configuration of a Hugging Face model")

@@ -20,6 +20,7 @@ from .agreement import expect_same
 from .exchange import Exchange, piece, wait
 from .items import IGNORED, expect_whole, ids_and_labels, whole
 from .planner import Planner
+from .wrappers import expect_known, inside
 
 
 @dataclass
@@ -222,13 +223,14 @@ def accumulate(model: torch.nn.Module, mb: MicroBatch) -> Iterator[None]:
     """Around forward and backward of a micro-batch: gradients travel with the step's last one alone.
 
     A plain model on several ranks: an all-reduce after the last.  Switches Hugging Face's gradient
-    checkpointing as the plan has it.  Raises ValueError for a model that is wrapped otherwise than planned.
+    checkpointing as the plan has it.  Looks through torch.compile.  Raises ValueError for a model that is wrapped
+    otherwise than planned, or by others than DDP and FSDP2.
     """
-    planner = mb.planner
+    planner, model = mb.planner, expect_known(model)
     if isinstance(model, FSDPModule if planner.weights == "ddp" else DistributedDataParallel):
         raise ValueError(f"the plan assumes weights={planner.weights!r}, but the model is not wrapped so: "
                          "give Planner(weights=) 'ddp' for DDP, and 'fsdp2' or 'hsdp' for fully_shard")
-    recompute_layers(getattr(model, "module", model), mb.recompute)
+    recompute_layers(inside(model), mb.recompute)
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(mb.last)
         model.set_is_last_backward(mb.last)
