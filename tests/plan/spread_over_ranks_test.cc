@@ -131,6 +131,57 @@ TEST(SpreadOverRanks, GroupsGoToRanksThatAreDoneFirst) {
   }
 }
 
+// Groups of any size up to a node, and of whole nodes, which keep to them.
+TEST(SpreadOverRanks, GroupsOfAnySizeKeepToNodes) {
+  int moved = 0;
+  for (unsigned seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const int node = 2 + static_cast<int>(random() % 11);
+    const int nodes = 2 + static_cast<int>(random() % 3);
+    std::vector<std::vector<Drawn>> drawn;
+    for (int m = 0; m < 4; ++m) {
+      std::vector<Drawn>& groups = drawn.emplace_back();
+      for (int n = 0; n < nodes; ++n) {
+        for (int left = node; left > 0; left -= groups.back().ranks) {
+          groups.push_back(
+              {.ranks = 1 + static_cast<int>(random() % static_cast<unsigned>(left)),
+               .seconds = static_cast<double>(random() % 50)});
+        }
+      }
+    }
+    const Plan before = plan_of(node * nodes, drawn);
+    Plan plan = before;
+    if (!spread_over_ranks(NodeCores::of_their_own(plan.ranks, node), plan)) {
+      continue;
+    }
+    ++moved;
+    for (std::size_t m = 0; m < plan.micro_batches.size(); ++m) {
+      EXPECT_EQ(groups_in(plan.micro_batches[m]), groups_in(before.micro_batches[m]));
+      for (const PlanGroup& group : plan.micro_batches[m].groups) {
+        EXPECT_EQ(group.ranks.front() / node, group.ranks.back() / node) << "nodes of " << node;
+      }
+    }
+  }
+  EXPECT_GT(moved, 50);
+}
+
+// Where a node's ranks have cores of their own, an idle one does not wait for its neighbours.
+TEST(SpreadOverRanks, CoresOfTheirOwnDoNotWait) {
+  Plan plan = plan_of(
+      4,
+      {{{.ranks = 1, .seconds = 9},
+        {.ranks = 1, .seconds = 0},
+        {.ranks = 1, .seconds = 4},
+        {.ranks = 1, .seconds = 3}},
+       {{.ranks = 1, .seconds = 5}}});
+  ASSERT_TRUE(spread_over_ranks(NodeCores::of_their_own(4, 2), plan));
+  const auto idle = std::ranges::find_if(plan.micro_batches[0].groups, [](const PlanGroup& group) {
+    return group.predicted.seconds == 0;
+  });
+  EXPECT_EQ(plan.micro_batches[1].groups.front().ranks, idle->ranks);
+}
+
 // A long group and short ones, twice: the second long one waits for nobody.
 TEST(SpreadOverRanks, ALongGroupFollowsShortOnes) {
   const std::vector<Drawn> groups = {
@@ -145,10 +196,10 @@ TEST(SpreadOverRanks, ALongGroupFollowsShortOnes) {
 // What was done first does not lie side by side.
 TEST(SpreadOverRanks, SaysWhereThereIsNoRoom) {
   Plan plan = plan_of(
-      6,
-      {{{.ranks = 5, .seconds = 1}, {.ranks = 1, .seconds = 9}},
-       {{.ranks = 1, .seconds = 8}},  // on rank 0: now 1 to 4 are done first
-       {{.ranks = 4, .seconds = 1}, {.ranks = 2, .seconds = 1}}});
+      8,
+      {{{.ranks = 7, .seconds = 1}, {.ranks = 1, .seconds = 9}},
+       {{.ranks = 1, .seconds = 8}},  // on rank 0: now 1 to 6 are done first
+       {{.ranks = 5, .seconds = 1}, {.ranks = 3, .seconds = 1}}});
   EXPECT_FALSE(spread_over_ranks(NodeCores::of_their_own(plan.ranks), plan));
 }
 

@@ -89,6 +89,19 @@ def expect_one_of(name: str, value: str, accepted: Iterable[str]) -> None:
         raise ValueError(f"{name} {value!r} is not known; accepted: {', '.join(accepted)}")
 
 
+def sizes_of(most: int, node: int, pool: bool) -> list[int]:
+    """Of groups: up to a node or of whole nodes; of a pool few, powers of two above all."""
+    return [p for p in range(1, most + 1) if (p <= node or p % node == 0)
+            and (not pool or p & (p - 1) == 0 or p in (node, most))]
+
+
+def pool_of(ranks: int, node: int, sizes: Iterable[int]) -> list[range]:
+    """All groups of these sizes that a plan may have: at multiples of the size in a node, or over nodes."""
+    return [range(r, r + size) for size in sizes if size > 1
+            for begin in (range(0, ranks, node) if size <= node else (0,))
+            for r in range(begin, (begin + node if size <= node else ranks) - size + 1, size)]
+
+
 class Planner:
     """Plans batches of a Hugging Face model as the training loop plays them.
 
@@ -135,8 +148,7 @@ class Planner:
             pass
         self.domain = domains[weights]
         most, pool = self.domain or self.ranks, joined and dist.get_backend() == "nccl"
-        self.sizes = [p for p in range(1, most + 1) if (p <= self.node or p % self.node == 0)
-                      and (not pool or p & (p - 1) == 0 or p in (self.node, most))]
+        self.sizes = sizes_of(most, self.node, pool)
         self._given = {"memory": _bytes(memory), "reserve": reserve, "moments": moments}
         if joined and self.ranks > 1:  # before the first message whose sizes depend on it
             settings = self.settings()
@@ -184,13 +196,12 @@ class Planner:
         return self.groups.get(key)
 
     def _make_groups(self) -> None:
-        """On NCCL all at once, each size at multiples of itself: a line says what memory they take."""
+        """On NCCL all at once: a line says what memory they take."""
         before = torch.cuda.mem_get_info()[0]
-        for size in self.sizes[1:]:
-            for members in (range(r, r + size) for r in range(0, self.ranks - size + 1, size)):
-                group = self.group(members)
-                if self.rank in members:
-                    dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
+        for members in pool_of(self.ranks, self.node, self.sizes):
+            group = self.group(members)
+            if self.rank in members:
+                dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
         if self.rank == 0:
             taken = (before - torch.cuda.mem_get_info()[0]) / 2**20
             print(f"paradyse.torch: {len(self.groups)} NCCL groups of {self.sizes[1:]} ranks take "

@@ -14,12 +14,15 @@ struct NodeCores {
   int ranks = 1;           // of all nodes
   int ranks_per_node = 1;  // one after the other
 
-  // One for each rank.
-  [[nodiscard]] static NodeCores of_their_own(int ranks) { return {ranks, ranks, ranks}; }
+  // One for each rank; `node`: ranks of one, 0: all.
+  [[nodiscard]] static NodeCores of_their_own(int ranks, int node = 0) {
+    return {ranks, ranks, node == 0 ? ranks : node};
+  }
 
   [[nodiscard]] int nodes() const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
   [[nodiscard]] int node(int rank) const { return rank / ranks_per_node; }
   [[nodiscard]] int on_a_node() const { return std::max(1, cores / nodes()); }
+  [[nodiscard]] bool shared() const { return on_a_node() < ranks_per_node; }
   // Those of the nodes that a group of so many neighbouring ranks lies on.
   [[nodiscard]] int of_group(int size, bool across_nodes) const {
     const int lies_on = (size + ranks_per_node - 1) / ranks_per_node;

@@ -4,14 +4,17 @@ import contextlib
 import io
 import json
 import pathlib
+import random
 import tempfile
+import types
 import unittest
 
 import numpy
 import paradyse.torch as pt
 import torch
 from paradyse.torch.measure import fit
-from ranks import documents, llama, on_ranks, planner, wrapped
+from paradyse.torch.planner import pool_of, sizes_of
+from ranks import LONG, documents, llama, on_ranks, planner, wrapped
 
 
 def checked(rank, spoil):
@@ -169,6 +172,33 @@ class CostsTest(unittest.TestCase):
             pt.report([pt.Step(one.plan([5]), [0], one)])
         with self.assertRaisesRegex(ValueError, "1 ids for the 2 documents"):
             pt.to_megatron(one.plan([5, 6]), ["a"])
+
+    def test_groups_keep_to_nodes_and_to_the_pool_of_nccl(self):
+        costs = pt.Costs(token=1e-5, square=1e-8, document=1e-4, token_bytes=1000, message=(1e-4, 1e-2),
+                         byte=(1e-11, 1e-8), parameters=1000)
+        for ranks, node in ((6, 3), (12, 6), (8, 4), (16, 8), (24, 12), (24, 8), (12, 4), (8, 8), (6, 6), (10, 5)):
+            config = types.SimpleNamespace(num_attention_heads=2 * ranks, num_hidden_layers=4, hidden_size=16 * ranks)
+            for weights in ("ddp", "fsdp2", "hsdp"):
+                for pool in (False, True):
+                    mine = pt.Planner(config, costs=costs, memory="8MiB", ranks=ranks, node=node, weights=weights)
+                    most = mine.domain or ranks
+                    self.assertEqual(mine.sizes, sizes_of(most, node, False))
+                    mine.sizes = sizes_of(most, node, pool)
+                    members = {tuple(group) for group in pool_of(ranks, node, mine.sizes)}
+                    draw, used, crossing = random.Random(ranks), set(), []
+                    for _ in range(100 if LONG else 20):
+                        lengths = [min(6000 * most, 1 + int(draw.lognormvariate(7, 1.6))) for _ in range(40)]
+                        for micro_batch in mine.plan(lengths).micro_batches:
+                            for group in filter(lambda group: len(group.ranks) > 1, micro_batch.groups):
+                                used.add(tuple(group.ranks))
+                                nodes = {rank // node for rank in group.ranks}
+                                if len(nodes) > max(1, len(group.ranks) // node):
+                                    crossing.append(group.ranks)
+                    with self.subTest(ranks=ranks, node=node, weights=weights, pool=pool):
+                        self.assertEqual(crossing, [])
+                        if pool:
+                            self.assertEqual(used - members, set())
+                            self.assertGreater(len(used), len(members) // 2)  # and few that no plan uses
 
     def test_plans_follow_the_costs(self):
         config = llama().config

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -56,24 +57,38 @@ bool all_fit(const Planning& planning, const Plan& plan, Caps caps) {
 
 namespace {
 
-// Beside one another, so many as divide the others evenly where that is possible: groups that fit
-// on a node stay on one.  Of those whose nodes' cores are done first, those that are.
+// Where a group of so many ranks may begin: at steps that leave the others room side by side.
+std::vector<int> begins(int ranks, int node, int size) {
+  const int unit = size > node ? node : 1;  // whole nodes, or a part of one
+  const int all = size > node ? ranks : node;
+  const bool aligned = all % size == 0 || std::has_single_bit(static_cast<unsigned>(size / unit));
+  std::vector<int> found;
+  for (int from = 0; from < ranks; from += all) {
+    for (int first = from; first + size <= std::min(from + all, ranks);
+         first += aligned ? size : unit) {
+      found.push_back(first);
+    }
+  }
+  return found;
+}
+
+// Of those whose nodes' cores are done first, the ranks that are.  `busy`: of cores that are
+// shared.
 std::optional<int> free_first(
     const std::vector<double>& clocks,
-    const BusyCores& busy,
+    const BusyCores* busy,
     const std::vector<bool>& taken,
+    int node,
     int size) {
-  const auto ranks = static_cast<int>(clocks.size());
-  const int step = ranks % size == 0 ? size : 1;
   std::optional<int> best;
   std::pair<double, double> least;
-  for (int first = 0; first + size <= ranks; first += step) {
+  for (const int first : begins(static_cast<int>(clocks.size()), node, size)) {
     double clock = 0;
     double begin = 0;
     bool free = true;
     for (int r = first; r < first + size; ++r) {
       clock = std::max(clock, clocks[idx(r)]);
-      begin = std::max({begin, clock, busy.seconds({&r, 1})});
+      begin = std::max({begin, clock, busy == nullptr ? 0 : busy->seconds({&r, 1})});
       free = free && !taken[idx(r)];
     }
     if (free && (!best || std::pair(begin, clock) < least)) {
@@ -84,9 +99,24 @@ std::optional<int> free_first(
   return best;
 }
 
+// Whether groups lie on one node, or have whole nodes.
+bool keeps_to_nodes(const NodeCores& cores, const Plan& plan) {
+  const auto keeps = [&](const PlanGroup& group) {
+    const int size = static_cast<int>(group.ranks.size());
+    return size <= cores.ranks_per_node
+               ? cores.node(group.ranks.front()) == cores.node(group.ranks.back())
+               : size % cores.ranks_per_node == 0 &&
+                     group.ranks.front() % cores.ranks_per_node == 0;
+  };
+  return std::ranges::all_of(plan.micro_batches, [&](const PlanMicroBatch& micro) {
+    return std::ranges::all_of(micro.groups, keeps);
+  });
+}
+
 }  // namespace
 
 bool spread_over_ranks(const NodeCores& cores, Plan& plan) {
+  const int node = keeps_to_nodes(cores, plan) ? cores.ranks_per_node : plan.ranks;
   std::vector<double> clocks(idx(plan.ranks));
   BusyCores busy(cores);
   for (PlanMicroBatch& micro : plan.micro_batches) {
@@ -95,8 +125,12 @@ bool spread_over_ranks(const NodeCores& cores, Plan& plan) {
     });
     std::vector<bool> taken(idx(plan.ranks));
     for (PlanGroup& group : micro.groups) {
-      const std::optional<int> first =
-          free_first(clocks, busy, taken, static_cast<int>(group.ranks.size()));
+      const std::optional<int> first = free_first(
+          clocks,
+          cores.shared() ? &busy : nullptr,
+          taken,
+          node,
+          static_cast<int>(group.ranks.size()));
       if (!first) {
         return false;
       }
@@ -117,7 +151,7 @@ bool spread_over_ranks(const NodeCores& cores, Plan& plan) {
 }
 
 bool spread_over_nodes(const NodeCores& cores, Plan& plan) {
-  if (cores.nodes() == 1 || cores.on_a_node() >= cores.ranks_per_node) {
+  if (cores.nodes() == 1 || !cores.shared()) {
     return false;
   }
   const auto on_one_node = [&](const PlanGroup& group) {

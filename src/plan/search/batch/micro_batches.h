@@ -28,9 +28,9 @@ bool predicted_to_fit(Planning& planning, Plan& plan, Caps caps);
 
 // Where weights are whole a rank waits for those of its groups alone: the groups of a micro-batch,
 // of many ranks and of many seconds first, go to the ranks that are done first with those before;
-// where ranks share cores, to the node whose cores are.  A size that divides the number of ranks
-// begins at a multiple of itself, so a group that fits on a node stays on one.  False: they do not
-// find room side by side.
+// where ranks share cores, to the node whose cores are.  In a plan whose groups lie on one node or
+// have whole nodes they do so afterwards.  Powers of two and sizes that divide a node, or all
+// ranks, begin at a multiple of themselves there.  False: they do not find room side by side.
 bool spread_over_ranks(const NodeCores& cores, Plan& plan);
 
 // Where ranks of a node share cores, the groups of a micro-batch that lie on one node each change

@@ -139,7 +139,7 @@ void without_meeting(PlannedBatch& planned, const GroupSpace& space) {
   }
   Plan& plan = *planned.plan;
   Plan moved = plan;
-  if (spread_over_ranks(NodeCores::of_their_own(moved.ranks), moved)) {
+  if (spread_over_ranks(NodeCores::of_their_own(moved.ranks, space.task.node), moved)) {
     plan = std::move(moved);
   }
   planned.seconds = until_last_rank(plan) + space.batch_seconds;
