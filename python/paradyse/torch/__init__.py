@@ -13,7 +13,7 @@ docs/guide/from_pytorch.md leads through it.
 """
 
 from .adapters import MegatronScheduler, StepTrainer, to_megatron
-from .attention import attach
+from .attention import attach, own_attention
 from .check import Check, check
 from .exchange import Exchange
 from .measure import measure
@@ -22,5 +22,5 @@ from .report import report
 from .steps import MicroBatch, Step, Steps, accumulate, loss_sum
 
 __all__ = ["SPACES", "Check", "Costs", "Exchange", "MegatronScheduler", "MicroBatch", "Planner", "Step",
-           "StepTrainer", "Steps", "accumulate", "attach", "check", "costs", "loss_sum", "measure", "report",
-           "to_megatron"]
+           "StepTrainer", "Steps", "accumulate", "attach", "check", "costs", "loss_sum", "measure",
+           "own_attention", "report", "to_megatron"]

@@ -7,6 +7,7 @@ import paradyse
 import torch
 from torch.utils.data import DataLoader
 
+from .attention import is_attached, played_attention
 from .planner import Planner
 from .steps import Step, Steps
 
@@ -18,7 +19,8 @@ class StepTrainer:
     """Before a Trainer: class Mine(pt.StepTrainer, trl.SFTTrainer); Mine(..., steps=steps, items=dataset).
 
     A batch is a whole step, so gradient_accumulation_steps is 1, and max_steps is needed.  items: what
-    Step.micro_batches reads.  To resume: steps.load_state_dict(), TrainingArguments(ignore_data_skip=True).
+    Step.micro_batches reads.  Outside training_step the model attends as it came, so that evaluate(), predict() and
+    callbacks run as in that trainer.  To resume: steps.load_state_dict(), TrainingArguments(ignore_data_skip=True).
     """
 
     def __init__(self, *args: Any, steps: Steps, items: Any, **kwargs: Any) -> None:
@@ -42,6 +44,10 @@ class StepTrainer:
             raise ValueError(f"StepTrainer: the loss of a step is the mean over its labels of the models' own "
                              f"cross-entropy, so {', '.join(ignored)} would do nothing; leave out what is set there")
         self._steps, self._items = steps, items
+        model: Any = getattr(self, "model", None)
+        if is_attached(model):
+            with played_attention(model):  # and its own from here on
+                pass
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Not prepared by accelerate, which would deal steps out to the ranks."""
@@ -50,7 +56,8 @@ class StepTrainer:
     def training_step(self, model: Any, inputs: dict[str, Step],
                       num_items_in_batch: Any = None) -> torch.Tensor:
         """The mean loss of the step's labels, over all ranks."""
-        return torch.tensor(inputs["step"].play(model.train(), self._items), device=inputs["step"].device)
+        with played_attention(model):
+            return torch.tensor(inputs["step"].play(model.train(), self._items), device=inputs["step"].device)
 
 
 def to_megatron(plan: paradyse.Plan, ids: Sequence[int] | None = None) -> tuple[Any, Any]:

@@ -4,7 +4,9 @@ Such models call what ALL_ATTENTION_FUNCTIONS has under their configuration's na
 among the mask functions gets no mask; each document is attended to apart instead.
 """
 
+import contextlib
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -97,6 +99,35 @@ def attach(model: torch.nn.Module) -> None:
         raise
     finally:
         model.train(trained)
+
+
+@contextlib.contextmanager
+def own_attention(model: torch.nn.Module) -> Iterator[None]:
+    """In it an attached model attends as it came, with masks, padding and caches: to evaluate and generate."""
+    hugging = inside(model)
+    planned = hugging.config.get_text_config()._attn_implementation
+    hugging.set_attn_implementation("sdpa")
+    try:
+        yield
+    finally:
+        hugging.set_attn_implementation(planned)
+
+
+@contextlib.contextmanager
+def played_attention(model: torch.nn.Module) -> Iterator[None]:
+    """In it the model attends by plans, and outside of it as it came."""
+    hugging = inside(model)
+    if not is_attached(hugging):
+        raise ValueError(f"{type(hugging).__name__} is not attached, so that documents would mix: call attach(model)")
+    hugging.set_attn_implementation(NAME)
+    try:
+        yield
+    finally:
+        hugging.set_attn_implementation("sdpa")
+
+
+def is_attached(model: Any) -> bool:
+    return bool(getattr(inside(model), _HOOKED, False))
 
 
 def _experts(config: Any, model: Any) -> str:
@@ -201,8 +232,8 @@ def attend(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, valu
            paradyse: Exchange | None = None, **kwargs: Any) -> tuple[torch.Tensor, None]:
     """[1, heads, tokens, d] of this rank's tokens -> [1, tokens, heads, d]."""
     if paradyse is None:
-        raise _NoExchange("attention got no paradyse=: call model(**mb.inputs), or, to evaluate or generate, "
-                         "model.set_attn_implementation('sdpa') first")
+        raise _NoExchange("attention got no paradyse=: call model(**mb.inputs), or, to evaluate or generate, do it "
+                         "in `with own_attention(model):`")
     for name, what in _REFUSED.items():
         if {**kwargs, "attention_mask": attention_mask}.get(name) is not None:
             raise ValueError(f"{what} ({name}) is not supported by paradyse.torch")

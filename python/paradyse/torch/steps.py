@@ -224,7 +224,7 @@ def accumulate(model: torch.nn.Module, mb: MicroBatch) -> Iterator[None]:
 
     A plain model on several ranks: an all-reduce after the last.  Switches Hugging Face's gradient
     checkpointing as the plan has it.  Looks through torch.compile.  Raises ValueError for a model that is wrapped
-    otherwise than planned, or by others than DDP and FSDP2.
+    otherwise than planned, or by others than DDP and FSDP2, and where attention did not go by the plan.
     """
     planner, model = mb.planner, expect_known(model)
     if isinstance(model, FSDPModule if planner.weights == "ddp" else DistributedDataParallel):
@@ -240,6 +240,9 @@ def accumulate(model: torch.nn.Module, mb: MicroBatch) -> Iterator[None]:
         with set_checkpoint_early_stop(False):  # all ranks of a group make the same exchanges again
             yield
     mb.seconds = now() - begin
+    if not mb.inputs["paradyse"].calls:
+        raise ValueError(f"{type(model).__name__} attended without the documents of the micro-batch, so that they "
+                         "mixed: call attach(model), pass it mb.inputs, and leave own_attention() before a step")
     if mb.last and planner.ranks > 1 and not isinstance(model, (DistributedDataParallel, FSDPModule)):
         for parameter in (parameter for parameter in model.parameters() if parameter.requires_grad):
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -1,6 +1,7 @@
 """Plans in other loops: Megatron's scheduler, Hugging Face's Trainer, TRL's SFTTrainer."""
 
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -22,10 +23,11 @@ def has(*packages):
 
 
 def launched(ranks, script, *arguments):
-    """What `torchrun` printed; it has a deadline."""
+    """What `torchrun` of an example, or of a file here, printed; it has a deadline."""
+    folder = pathlib.Path(__file__).resolve().parent if script == "loops.py" else ROOT / "examples/torch"
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-         ROOT / "examples/torch" / script, *arguments], capture_output=True, text=True, timeout=300,
+         folder / script, *arguments], capture_output=True, text=True, timeout=300,
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
     if done.returncode:
         raise AssertionError(done.stderr[-4000:])
@@ -109,6 +111,24 @@ class AdaptersTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "gradient_accumulation_steps=1"):
             made(gradient_accumulation_steps=2)
         made(label_smoothing_factor=0.0, fp16=False, loss_type="nll", config=types.SimpleNamespace())
+
+    @unittest.skipIf(has("accelerate"), "no accelerate in this Python")
+    def test_loops_of_others_train_and_evaluate_the_same_on_one_rank_and_on_two(self):
+        for loop in ("trainer", "accelerate"):
+            with tempfile.TemporaryDirectory() as folder, self.subTest(loop):
+                one, two = (json.loads(launched(ranks, "loops.py", loop, folder).splitlines()[-1]) for ranks in (1, 2))
+                self.assertEqual((len(one["losses"]), len(one["evaluated"])), (4, 2 if loop == "trainer" else 4))
+                for mine, wanted in zip(two["losses"], one["losses"], strict=True):
+                    self.assertAlmostEqual(mine / wanted, 1, delta=1e-5)
+                self.assertLess(one["losses"][-1], one["losses"][0] - 0.1)  # it learns
+                for mine, wanted in zip(two["evaluated"], one["evaluated"], strict=True):
+                    self.assertAlmostEqual(mine / wanted, 1, delta=1e-3)  # Trainer's means are of batches
+                if loop == "trainer":
+                    self.assertAlmostEqual(one["evaluated"][-1] / one["alone"], 1, delta=1e-6)
+                    self.assertEqual((one["shape"][0], one["shape"][2], two["shape"][0]), (4, 128, 4))
+                    self.assertAlmostEqual(two["predicted"] / one["predicted"], 1, delta=1e-3)
+                    self.assertEqual([len(ids) for ids in one["generated"]], [7] * 4)
+                    self.assertEqual(two["generated"], one["generated"])
 
     @unittest.skipUnless(LONG, "in make test-long")
     def test_trl_trains_the_same_on_one_rank_and_on_several(self):

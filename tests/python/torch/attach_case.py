@@ -199,6 +199,30 @@ class AttachTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "attention mask"):
             model(**two)
 
+    def test_its_own_attention_for_evaluation(self):
+        model = llama()
+        ids = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]])
+        mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+        with torch.no_grad():
+            wanted = model.eval()(input_ids=ids, attention_mask=mask).logits
+            pt.attach(model)
+            with pt.own_attention(model):
+                self.assertTrue(torch.equal(model(input_ids=ids, attention_mask=mask).logits, wanted))
+            with self.assertRaisesRegex(ValueError, "do it in `with own_attention.model.:`"):
+                model(input_ids=ids[:1])
+
+    def test_a_step_whose_attention_does_not_go_by_the_plan_is_refused(self):
+        items = documents([5, 3])
+        for attached in (False, True):
+            model = llama()
+            one = planner(model, ranks=1)
+            if attached:
+                pt.attach(model)
+            with self.subTest(attached), self.assertRaisesRegex(ValueError, "attended without the documents .* mixed"):
+                with pt.own_attention(model):
+                    pt.Step(one.plan([5, 3]), range(2), one).play(model, items)
+        pt.Step(one.plan([5, 3]), range(2), one).play(model, items)
+
     def test_another_attention_is_refused(self):
         model = llama()
         model.set_attn_implementation("eager")
