@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """docs/images/two_nodes.svg: what groups of any size gain over other planners, by the speed of a link.
 
-    benchmarks/two_nodes_picture.py benchmarks/results/two_nodes_text_{100,200,400,800,0}.json
+    benchmarks/two_nodes_picture.py benchmarks/results/two_nodes_text_{100,200,400,800,0}.json \\
+      benchmarks/results/two_nodes_size_{100,200,800}.json
 
-The files are those of benchmarks/two_nodes.py, which say how fast the link was.  Points are ratios of medians,
+The files are those of benchmarks/two_nodes.py, which say how fast the link was; several of one speed may have
+different planners.  Points are ratios of medians,
 bars the least and the most of the repeats, in turn; dashed lines are what the runs predicted.
 """
 import argparse
@@ -74,7 +76,11 @@ def svg(points):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("results", nargs="+")
-    points = [read(file) for file in arguments.parse_args().results]
+    by_speed = {}
+    for file in arguments.parse_args().results:
+        mbit, gains = read(file)
+        by_speed.setdefault(mbit, {}).update(gains)
+    points = list(by_speed.items())
     PICTURE.write_text(svg(points))
     for mbit, gains in points:
         for rival, (measured, least, most, predicted) in gains.items():
