@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a Hugging Face LLaMA by paradyse.torch on two nodes that a slow link joins: planned groups and rivals.
 
-The nodes are those of two_nodes.py: network namespaces of this machine with two ranks on one core each (Linux, as
+The nodes are those of two_nodes.py: network namespaces of this machine with two ranks that share a core each (Linux, as
 root).  One run plays the same steps by every way to divide them, in turn, each from the same weights: planned groups,
 every document over all ranks, over a node, packed longest first onto single ranks, one document a rank in turn.
 Where documents do not fit a way under the cap of tokens a rank, that way runs without the cap, and the file says so.

@@ -1,10 +1,11 @@
-"""The commands of docs/guide run, page by page in its order, in one folder."""
+"""The commands and the Python of docs/guide run, page by page in its order, in one folder."""
 import collections
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 from support import PARADYSE, ProgramTest
@@ -16,8 +17,22 @@ FILES = ["models/llama-8b.toml", "models/llama-70b.toml", "models/stdit_tiny.tom
          "clusters/64xH100.toml"]
 
 
-def commands(page):
-    return re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.S | re.M)
+# Of Python that uses what commands left, without paradyse, whose blocks docs_test.py and docs_case.py run.
+PYTHON = os.environ.get("PARADYSE_TORCH_PYTHON", sys.executable)
+
+
+def blocks(page):
+    """Language and text of each block that runs."""
+    text = page.read_text()
+    languages = "sh" if "import paradyse" in text else "sh|python"
+    return re.findall(rf"^```({languages})\n(.*?)^```$", text, re.S | re.M)
+
+
+def missing(packages):
+    """Why this Python cannot import them; empty: it can."""
+    found = subprocess.run([PYTHON, "-c", f"import {packages}"], capture_output=True, text=True,
+                           env={**os.environ, "PYTHONPATH": ""})
+    return found.stderr.strip().splitlines()[-1] if found.returncode else ""
 
 
 class GuideTest(ProgramTest):
@@ -42,18 +57,27 @@ class GuideTest(ProgramTest):
         # the same commands on less
         less = {f"{LICENSES}/": f"{licenses}/", "costs.profile_seconds=60": "costs.profile_seconds=15"}
         replaced = collections.Counter()
+        pythons = 0
         path = f"{pathlib.Path(PARADYSE).resolve().parent}:{os.environ['PATH']}"
         for page in pages:
-            for number, block in enumerate(commands(GUIDE / page)):
+            for number, (language, block) in enumerate(blocks(GUIDE / page)):
                 for written, shorter in less.items():
                     replaced[written] += block.count(written)
                     block = block.replace(written, shorter)
+                command, more = ["bash", "-euo", "pipefail", "-c", block], {"PATH": path}
+                if language == "python":
+                    command, more = [PYTHON, "-c", block], {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
+                    pythons += 1
+                    if why := missing(", ".join(re.findall(r"^import (.*)$", block, re.M))):
+                        print(f"skipped: the Python of {page} is not run: {PYTHON}: {why} (PARADYSE_TORCH_PYTHON names "
+                              "another)")
+                        continue
                 with self.subTest(page=page, block=number):
-                    done = subprocess.run(
-                        ["bash", "-euo", "pipefail", "-c", block], cwd=self.folder, timeout=300,
-                        env={**os.environ, "PATH": path}, capture_output=True, text=True)
+                    done = subprocess.run(command, cwd=self.folder, timeout=300, env={**os.environ, **more},
+                                          capture_output=True, text=True)
                     self.assertEqual(done.returncode, 0, block + done.stdout + done.stderr)
         self.assertEqual(set(replaced.values()), {1})
+        self.assertEqual(pythons, 2)  # of your_model.md and lora.md
         # the memory of the pages' run suffices for the whole texts
         self.assertIn('memory_per_rank = "64MiB"', (self.folder / "run.toml").read_text())
         self.assertTrue(self.json_of("plan", "layers", "--model", self.folder / "llama.toml", "--length",
