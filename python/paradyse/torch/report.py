@@ -14,8 +14,9 @@ COLUMNS = "groups", "documents", "predicted", "measured"
 
 def report(steps: Sequence[Step]) -> dict[str, Any]:
     """Of played steps: seconds predicted and measured (of forward and backward; waiting included), by size of
-    group and together, imbalance of ranks (busiest / mean - 1), and what every space would take by the same
-    costs (None: does not fit).  All ranks call it with the same steps; rank 0 prints it."""
+    group and together, imbalance of ranks (busiest / mean - 1) of both, and what every space would take by the
+    same costs (None: does not fit).  Measured, a rank that waits for others inside its micro-batches is busy, so
+    that imbalance is the smaller one.  All ranks call it with the same steps; rank 0 prints it."""
     if not steps:
         raise ValueError("there is no step to report: give those that were played")
     for number, step in enumerate(steps):
@@ -27,7 +28,11 @@ def report(steps: Sequence[Step]) -> dict[str, Any]:
     if planner.ranks > 1:
         dist.all_gather_object(everyone, everyone[0])
     groups: dict[int, dict[str, float]] = {}
-    imbalance = 0.0
+    imbalance, measured_imbalance = 0.0, 0.0
+
+    def uneven(busy: Sequence[float]) -> float:
+        return (max(busy) * planner.ranks / max(sum(busy), 1e-12) - 1) / len(steps)
+
     for s, step in enumerate(steps):
         busy = [0.0] * planner.ranks
         for m, micro_batch in enumerate(step.plan.micro_batches):
@@ -39,7 +44,8 @@ def report(steps: Sequence[Step]) -> dict[str, Any]:
                 row["measured"] += max(everyone[rank][s][m] for rank in group.ranks)
                 for rank in group.ranks:
                     busy[rank] += group.predicted_seconds or 0.0
-        imbalance += (max(busy) * planner.ranks / max(sum(busy), 1e-12) - 1) / len(steps)
+        imbalance += uneven(busy)
+        measured_imbalance += uneven([sum(of_rank[s]) for of_rank in everyone])
 
     def seconds(space: str) -> float | None:
         try:
@@ -53,11 +59,11 @@ def report(steps: Sequence[Step]) -> dict[str, Any]:
     spaces = {space: seconds(space) for space in SPACES}
     if planner.rank == 0:
         print(f"paradyse.torch: {len(steps)} steps, predicted {predicted:.3g} s, measured {measured:.3g} s, "
-              f"imbalance {imbalance:.0%}")
+              f"imbalance of ranks {imbalance:.0%} predicted, {measured_imbalance:.0%} measured with waiting")
         for size, row in sorted(groups.items()):
             print(f"  {row['groups']} groups of {size} ranks: {row['documents']} documents, predicted "
                   f"{row['predicted']:.3g} s, measured {row['measured']:.3g} s")
         for space, taken in spaces.items():
             print(f"  {space} ({SPACES[space]}): {f'{taken:.3g} s predicted' if taken else 'does not fit'}")
-    return {"predicted": predicted, "measured": measured, "imbalance": imbalance,
+    return {"predicted": predicted, "measured": measured, "imbalance": imbalance, "imbalance_measured": measured_imbalance,
             "groups": dict(sorted(groups.items())), "spaces": spaces}

@@ -112,6 +112,8 @@ class CostsTest(unittest.TestCase):
         self.assertLessEqual(report["spaces"]["torch"], report["predicted"] * 1.001)
         self.assertEqual(sum(row["documents"] for row in report["groups"].values()), 21)
         self.assertIn("one document a rank in turn", said)
+        self.assertRegex(said, r"imbalance of ranks \d+% predicted, \d+% measured with waiting")
+        self.assertTrue(0 <= report["imbalance_measured"] < 1)  # of two ranks
 
     def test_costs_are_a_file(self):
         costs = pt.Costs(token=1e-6, square=1e-9, message=(1e-5, 1e-4), recompute=1.3)
