@@ -31,6 +31,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <numbers>
 #include <optional>
@@ -85,7 +86,7 @@ class Batches {
           "source '" + source + "' is not known; there are wikipedia, commoncrawl, github");
     }
     if (list_.empty()) {
-      list_ = read_lengths(path_).tokens;
+      list_ = read_lengths(path_, std::numeric_limits<std::int64_t>::max()).tokens;
     }
     std::vector<std::int64_t> lengths;
     std::int64_t skip = std::int64_t{number} * documents;

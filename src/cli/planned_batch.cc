@@ -14,33 +14,16 @@
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/rank_limits.h"
 #include "src/plan/base/text_match.h"
+#include "src/plan/plan/size_limits.h"
 #include "src/plan/search/layouts/samples_file.h"
 
 namespace paradyse::cli {
 namespace {
 
 // The documents of the batch, in the order of the file.
-struct Batch {
-  std::vector<std::int64_t> lengths;
-  std::vector<std::int64_t> lines = {};  // of the file
-  std::int64_t dropped = 0;              // longer than the context, before the batch was full
-};
-
-Batch batch_of(const BatchOptions& options) {
-  Batch batch;
-  const ListedLengths listed = read_lengths(options.lengths);
-  for (std::size_t k = 0; k < listed.tokens.size(); ++k) {
-    if (std::ssize(batch.lengths) == options.batch) {
-      break;
-    }
-    if (listed.tokens[k] > options.context) {
-      ++batch.dropped;
-    } else {
-      batch.lengths.push_back(listed.tokens[k]);
-      batch.lines.push_back(listed.lines[k]);
-    }
-  }
-  if (batch.lengths.empty()) {
+ListedLengths batch_of(const BatchOptions& options) {
+  ListedLengths batch = read_lengths(options.lengths, options.batch, options.context);
+  if (batch.tokens.empty()) {
     throw std::invalid_argument(fmt::format(
         "{}: all {} documents are longer than the context of {} tokens; give a larger --context",
         options.lengths,
@@ -115,7 +98,7 @@ void add_batch_options(Command& command, BatchOptions& options) {
           "--batch",
           options.batch,
           "Number of documents or samples: the first ones that are not dropped")
-      ->transform(whole_numbers(1))
+      ->transform(whole_numbers(1, kMostSamples))
       ->capture_default_str();
   command
       .add_option(
@@ -286,16 +269,16 @@ int planned_batch(const BatchOptions& options, const Common& common, const AskBa
   if (options.stream) {
     return streamed_batches(options, common, ask);
   }
-  const Batch batch = batch_of(options);
+  const ListedLengths batch = batch_of(options);
   const BatchWords words{
       .text = fmt::format(
           "{} ({} dropped: longer than {})",
-          counted(std::ssize(batch.lengths), "document"),
+          counted(std::ssize(batch.tokens), "document"),
           batch.dropped,
           options.context),
-      .json = {{"documents", batch.lengths.size()}, {"dropped", batch.dropped}},
+      .json = {{"documents", batch.tokens.size()}, {"dropped", batch.dropped}},
       .lines = batch.lines};
-  return answered(options, common, words, [&] { return ask(batch.lengths); });
+  return answered(options, common, words, [&] { return ask(batch.tokens); });
 }
 
 int planned_samples(

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
-#include <memory>
-#include <sstream>
+#include <optional>
 #include <stdexcept>
+#include <streambuf>
 #include <string>
 
 #include <fmt/format.h>
@@ -13,6 +13,8 @@
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/gunzip.h"
 #include "src/plan/base/lengths_file.h"
+#include "src/plan/base/listed_lines.h"
+#include "src/plan/plan/size_limits.h"
 
 namespace paradyse::cli {
 namespace {
@@ -36,20 +38,19 @@ int streamed_batches(const BatchOptions& options, const Common& common, const As
   expect_stream_alone(common);
   const GroupingPlannerRow& planner = grouping_planner(options.exact ? "exact" : options.planner);
   const bool typed = options.lengths == "-";
-  const std::string source = typed ? "standard input" : options.lengths;
-  std::istringstream file;
+  ListedLine line{.source = typed ? "standard input" : options.lengths};
+  std::optional<Gunzipped> file;
   if (!typed) {
-    file.str(gunzipped(
-        content_of_named(source, "give a file with the lengths of a batch on each line"), source));
+    file.emplace(
+        content_of_named(line.source, "give a file with the lengths of a batch on each line"),
+        line.source);
   }
-  std::istream& lines = typed ? std::cin : file;
+  std::streambuf& lines = typed ? *std::cin.rdbuf() : *file;
   int code = kOk;
-  std::string line;
-  for (std::int64_t number = 1; std::getline(lines, line); ++number) {
+  while (next_line(lines, line)) {
     std::string said;
     try {
-      const BatchQuestion asked =
-          ask(lengths_on_line(line, fmt::format("{}, line {}", source, number)));
+      const BatchQuestion asked = ask(lengths_on_line(line.text, kMostSamples, line.place()));
       said = to_json_line(*answer(asked, planner, options.how).plan);
     } catch (const std::invalid_argument& error) {
       said = Json{{"error", error.what()}}.dump();

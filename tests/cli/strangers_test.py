@@ -1,4 +1,5 @@
 """What strangers made is at worst refused, and nothing that a user has is overwritten."""
+import gzip
 import hashlib
 import itertools
 import json
@@ -114,6 +115,24 @@ class InputsTest(StrangersTest):
             remove(file)
             if file in whole:
                 file.write_bytes(whole[file])
+
+    def test_packed_lists(self):
+        """A megabyte that unpacks to a gigabyte takes no more memory than a batch needs."""
+        model = self.write("model.toml", TINY_LLAMA.format(layers=2))
+        packed = self.folder / "lengths.gz"
+        batch = ("plan", "batch", "--model", model, "--cluster", CLUSTER, "--lengths", packed)
+        packed.write_bytes(513 * gzip.compress(b"9\n" * (1 << 20)))
+        found = self.json_of(*batch, "--batch", 3)
+        self.assertEqual((found["documents"], found["dropped"]), (3, 0))
+        self.expect_refused(*batch, "--context", 8, words=["lengths.gz: unpacks to more than 1 GiB"])
+        self.expect_refused(*batch, "--batch", (1 << 20) + 1, words=["--batch"])
+        said = "lengths.gz, line 1: has more than 16777216 bytes"
+        for line, more in ((b"9", ()), (b" ", ()), (b"9,", ("--stream",))):
+            packed.write_bytes(gzip.compress(line * (1 << 27)))
+            self.expect_refused(*batch, *more, words=[said])
+        packed.write_bytes(gzip.compress(b"9," * ((1 << 20) + 1)))
+        said = self.run_program(*batch, "--stream", code=FAILED, timeout=SECONDS).stdout
+        self.assertIn("lengths.gz, line 1: has more than 1048576 lengths", said)
 
     def test_sizes(self):
         lengths = self.write("lengths", "8\n")

@@ -153,7 +153,7 @@ inline const std::vector<Reader>& readers() {
        .read = [](const fs::path& file) { read_layer_costs(file); }},
       {.name = "lengths.txt",
        .sound = "5\n70\n",
-       .read = [](const fs::path& file) { read_lengths(file); }},
+       .read = [](const fs::path& file) { read_lengths(file, 512); }},
       {.name = "samples.txt",
        .sound = "frames=5 patches=70\npatches=3,frames=2\n",
        .read =

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from .document import Place
 from .files import FASTA, FASTQ, LINES, PARQUET, DataFile
 from .keys import may_matter
 from .refusal import need, refuse
-from .streams import PACKED, UTF8_BOM, Decoder, opened
+from .streams import MOST_UNPACKED, PACKED, UTF8_BOM, Decoder, opened, too_large
 from .tally import Tally
 
 WHOLE = -1  # the end of a unit that is a whole file
@@ -145,6 +146,7 @@ class Reader:
     def _fasta(self, unit: Unit, file: DataFile) -> Iterator[Record]:
         place, parts, size = Place(unit.source, file.path), list[str](), 0
         begun = False
+        most = MOST_UNPACKED if file.path.lower().endswith(PACKED) else sys.maxsize
         for here, line in self._lines(unit, file):
             text = self._text(line, here).strip()
             if text.startswith(">"):
@@ -156,6 +158,8 @@ class Reader:
                     refuse(here, "is a sequence without a name; in FASTA a line that begins with '>' comes first")
                 parts.append("".join(text.split()))
             size += len(line)
+            if size > most:
+                too_large(place, "is a sequence of", most)
         if begun:
             yield Record(place, "".join(parts), size)
 

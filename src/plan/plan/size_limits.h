@@ -13,7 +13,7 @@ namespace paradyse {
 // More rows than any batch has.
 inline constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMostOfDim = std::int64_t{1} << 24;
-inline constexpr std::int64_t kMostSamples = 1 << 20;  // that a layout is planned for
+inline constexpr std::int64_t kMostSamples = 1 << 20;  // or documents, of a batch that is planned
 inline constexpr std::int64_t kMostTiles = 256;
 // Pairs of rows that attend to each other, head by head and in bytes (ColossalZ keeps them), have
 // to fit 64 bits: with this many pairs they do for 1,024 heads of 8 bytes.

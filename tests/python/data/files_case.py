@@ -3,9 +3,12 @@
 import gzip
 import os
 import unittest
+import unittest.mock
 from pathlib import Path
 
-from paradyse.data.files import data_files
+from paradyse.data.corpus import JsonLines
+from paradyse.data.files import FASTA, LINES, TEXT, DataFile, data_files
+from paradyse.data.records import WHOLE, Reader, Unit
 from paradyse.data.streams import Decoder, opened
 from paradyse.data.tally import Tally
 from support import FolderTest
@@ -114,6 +117,23 @@ class StreamsTest(FolderTest):
             path.write_bytes(damaged)
             self.refused([path, "cut or damaged"], self.read, path)
         self.refused("No such file", self.read, Path(self.folder / "none.gz"))
+
+    def test_what_unpacks_without_end_is_refused(self):
+        self.write("a.txt.gz", gzip.compress(b"x" * 1001))
+        self.write("a.jsonl.gz", gzip.compress(b'{"tokens": [1]}\n' * 100 + b'"' + b"x" * 1001))
+        self.write("a.fasta.gz", gzip.compress(b">a\nAC\n>b\n" + b"ACGT\n" * 201))
+        with unittest.mock.patch("paradyse.data.streams.MOST_UNPACKED", 1000), \
+                unittest.mock.patch("paradyse.data.records.MOST_UNPACKED", 1000):
+            self.refused("a.txt.gz: unpacks to more than", self.records, "a.txt.gz", TEXT)
+            self.refused("a.jsonl.gz:101: is a line of more than", self.records, "a.jsonl.gz", LINES)
+            self.refused("a.jsonl.gz:101: is a line of more than", list, JsonLines(str(self.folder / "a.jsonl.gz"), Tally()))
+            self.refused("a.fasta.gz:3: is a sequence of more than", self.records, "a.fasta.gz", FASTA)
+            self.write("a.fasta", gzip.decompress((self.folder / "a.fasta.gz").read_bytes()))
+            self.assertEqual(len(self.records("a.fasta", FASTA)), 2)  # it takes no more memory than it has bytes
+
+    def records(self, name, kind):
+        file = DataFile(str(self.folder / name), kind, True)
+        return list(Reader([file], False, {"text"}, Tally).records(Unit(0, 0, WHOLE, 1, 1)))
 
     def test_utf8(self):
         self.assertEqual(Decoder(False).text("größe".encode(), "x"), "größe")

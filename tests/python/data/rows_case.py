@@ -1,6 +1,7 @@
 """Parquet rows and zstd frames: all of them, in order, by any cut; damage is refused."""
 
 import json
+import tracemalloc
 import unittest
 
 import pyarrow
@@ -125,6 +126,19 @@ class RowsTest(FolderTest):
         for number, damaged in enumerate((b"".join(frames)[:-3], b"".join(frames)[:-30], b"junk", frames[0] + b"junk")):
             self.write("c.jsonl.zst", damaged)
             self.refused(["c.jsonl.zst", "cut or damaged"], self.prepared, "c.jsonl.zst", out=f"cut{number}")
+
+    def test_zstd_is_unpacked_a_little_at_a_time(self):
+        packer = zstandard.ZstdCompressor().compressobj()
+        parts = [packer.compress(bytes(1 << 20)) for _ in range(256)]
+        self.write("a.zst", b"".join(parts) + packer.flush())
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        count = 0
+        with opened(self.folder / "a.zst") as content:
+            while block := content.read(1 << 16):
+                count += len(block)
+        self.assertEqual(count, 256 << 20)
+        self.assertLess(tracemalloc.get_traced_memory()[1], 64 << 20)
 
 
 if __name__ == "__main__":

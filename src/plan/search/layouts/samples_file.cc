@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "src/plan/base/listed_lines.h"
@@ -21,14 +23,14 @@ std::string form_of(const std::vector<std::string>& dims) {
 
 [[noreturn]] void refuse(
     const ListedLine& line, const std::string& why, const std::vector<std::string>& dims) {
-  throw std::invalid_argument(line.source + ": " + why + "; expected " + form_of(dims));
+  throw std::invalid_argument(line.place() + ": " + why + "; expected " + form_of(dims));
 }
 
 // "'frames=0'", of a long word its beginning.
-std::string quoted(const std::string& word) { return "'" + word.substr(0, 40) + "'"; }
+std::string in_quotes(std::string_view word) { return "'" + std::string(word.substr(0, 40)) + "'"; }
 
 // None: no whole number.
-std::optional<std::int64_t> number_in(const std::string& text) {
+std::optional<std::int64_t> number_in(std::string_view text) {
   std::int64_t number = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
@@ -44,12 +46,15 @@ struct SizeWord {
 
 std::vector<SizeWord> size_words(const ListedLine& line, const std::vector<std::string>& dims) {
   std::vector<SizeWord> words;
-  for (const std::string& word : words_of(line.text)) {
+  for (const std::string_view word : words_of(line.text)) {
     const std::size_t equals = word.find('=');
-    if (equals == std::string::npos) {
-      refuse(line, quoted(word) + " is not NAME=SIZE", dims);
+    if (equals == std::string_view::npos) {
+      refuse(line, in_quotes(word) + " is not NAME=SIZE", dims);
     }
-    words.push_back({word, word.substr(0, equals), number_in(word.substr(equals + 1))});
+    words.push_back(
+        {std::string(word),
+         std::string(word.substr(0, equals)),
+         number_in(word.substr(equals + 1))});
   }
   return words;
 }
@@ -66,27 +71,27 @@ void add(
     if (std::ranges::find(dims, dim) == dims.end()) {
       refuse(
           line,
-          quoted(word) + ": samples of this model have no such size" + did_you_mean(dim, dims),
+          in_quotes(word) + ": samples of this model have no such size" + did_you_mean(dim, dims),
           dims);
     }
     if (!size || *size < 1 || *size > kMostOfDim) {
       refuse(
           line,
-          quoted(word) + ": a size is a whole number from 1 to " + std::to_string(kMostOfDim),
+          in_quotes(word) + ": a size is a whole number from 1 to " + std::to_string(kMostOfDim),
           dims);
     }
     if (!sizes.emplace(dim, *size).second) {
-      refuse(line, quoted(word) + ": " + dim + " stands there twice", dims);
+      refuse(line, in_quotes(word) + ": " + dim + " stands there twice", dims);
     }
   }
   for (const std::string& dim : dims) {
     if (!sizes.contains(dim)) {
-      refuse(line, quoted(line.text) + " does not say " + dim, dims);
+      refuse(line, in_quotes(line.text) + " does not say " + dim, dims);
     }
   }
   sizes = with_pairs(model, std::move(sizes));
   if (const std::string why = more_than_counted(model, sizes, 1); !why.empty()) {
-    refuse(line, quoted(line.text) + ": too large: " + why, dims);
+    refuse(line, in_quotes(line.text) + ": too large: " + why, dims);
   }
   batch.lengths.push_back(model.rows(sizes));
   batch.dims.push_back(std::move(sizes));
@@ -114,13 +119,14 @@ ListedSamples read_samples(
     const std::filesystem::path& file, const Model& model, std::int64_t most) {
   const std::vector<std::string> dims = given_dims(model);
   ListedSamples samples;
-  for (const ListedLine& line :
-       listed_lines(file, "give a file with the sizes of a sample a line")) {
-    if (std::ssize(samples.lines) == most) {
+  ListedLines listed(file, "give a file with the sizes of a sample a line");
+  while (std::ssize(samples.lines) < most) {
+    const ListedLine* const line = listed.next();
+    if (line == nullptr) {
       break;
     }
-    add(size_words(line, dims), line, model, dims, samples.sizes);
-    samples.lines.push_back(line.number);
+    add(size_words(*line, dims), *line, model, dims, samples.sizes);
+    samples.lines.push_back(line->number);
   }
   if (samples.lines.empty()) {
     throw std::invalid_argument(
