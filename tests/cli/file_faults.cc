@@ -1,6 +1,7 @@
 // Preloaded into the program by tests/cli/file_faults_test.py: of the calls that change files below
 // PARADYSE_FAULT_FOLDER the PARADYSE_FAULT_AT-th, from 1, fails, writes only a part, or ends the
-// process, as PARADYSE_FAULT says.  Each call is a line of PARADYSE_FAULT_LOG.
+// process, as PARADYSE_FAULT says.  It fails with ENOSPC, or EIO as PARADYSE_FAULT_ERROR says. Each
+// call is a line of PARADYSE_FAULT_LOG, with its number and the file.
 //
 // The C library's own functions are looked up by name: a call of the kernel would not do, since
 // sanitizers and other preloaded libraries may stand between.
@@ -37,18 +38,24 @@ bool is_below(const char* path) {
   return length > 0 && std::strncmp(path, folder, length) == 0;
 }
 
-bool is_below(int descriptor) {
-  char link[64];
-  char path[PATH_MAX] = {};
-  std::snprintf(link, sizeof(link), "/proc/self/fd/%d", descriptor);
-  return readlink(link, path, sizeof(path) - 1) > 0 && is_below(path);
-}
+// A file by its name, or that of an open one.
+struct Named {
+  explicit Named(const char* path) { std::snprintf(name, sizeof(name), "%s", path); }
+  explicit Named(int descriptor) {
+    char link[64];
+    std::snprintf(link, sizeof(link), "/proc/self/fd/%d", descriptor);
+    (void)!readlink(link, name, sizeof(name) - 1);
+  }
+  bool is_below() const { return ::is_below(name); }
+
+  char name[PATH_MAX] = {};
+};
 
 std::atomic<long> calls{0};
 pid_t counted_by = 0;
 
 // What happens to this call.
-Fault next(const char* name) {
+Fault next(const char* name, const Named& file) {
   if (counted_by != getpid()) {  // a fork counts anew
     counted_by = getpid();
     calls = 0;
@@ -56,8 +63,8 @@ Fault next(const char* name) {
   const long at = std::atol(variable("PARADYSE_FAULT_AT"));
   const long call = ++calls;
   if (const char* const log = variable("PARADYSE_FAULT_LOG"); *log != '\0') {
-    char line[64];
-    const int length = std::snprintf(line, sizeof(line), "%ld %s\n", call, name);
+    char line[PATH_MAX + 64];
+    const int length = std::snprintf(line, sizeof(line), "%ld %s %s\n", call, name, file.name);
     static const auto real_open =
         reinterpret_cast<int (*)(const char*, int, ...)>(dlsym(RTLD_NEXT, "open"));
     static const auto real_write =
@@ -86,14 +93,15 @@ Function* real(const char* name) {
 }
 
 int failed() {
-  errno = ENOSPC;
+  errno = std::strcmp(variable("PARADYSE_FAULT_ERROR"), "EIO") == 0 ? EIO : ENOSPC;
   return -1;
 }
 
 // The library's own function, unless what it changes is below the folder and it is to fail.
 template <typename Result, typename Changed, typename... Arguments>
 Result unless_it_fails(const char* name, Changed changed, Arguments... arguments) {
-  return is_below(changed) && next(name) != Fault::none
+  const Named file(changed);
+  return file.is_below() && next(name, file) != Fault::none
              ? failed()
              : real<Result(Arguments...)>(name)(arguments...);
 }
@@ -101,7 +109,7 @@ Result unless_it_fails(const char* name, Changed changed, Arguments... arguments
 constexpr int kChanges = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
 
 bool open_fails(const char* path, int flags) {
-  return (flags & kChanges) != 0 && is_below(path) && next("open") != Fault::none;
+  return (flags & kChanges) != 0 && is_below(path) && next("open", Named(path)) != Fault::none;
 }
 
 FILE* opened(const char* name, const char* path, const char* mode) {
@@ -140,10 +148,11 @@ FILE* fopen(const char* path, const char* mode) { return opened("fopen", path, m
 
 ssize_t write(int descriptor, const void* data, size_t size) {
   const auto real_write = real<ssize_t(int, const void*, size_t)>("write");
-  if (!is_below(descriptor)) {
+  const Named file(descriptor);
+  if (!file.is_below()) {
     return real_write(descriptor, data, size);
   }
-  switch (next("write")) {
+  switch (next("write", file)) {
     case Fault::fails:
       return failed();
     case Fault::shortens: {  // then the disk is full
@@ -159,10 +168,38 @@ ssize_t writev(int descriptor, const iovec* parts, int count) {
   return unless_it_fails<ssize_t>("writev", descriptor, descriptor, parts, count);
 }
 
+ssize_t sendfile(int to, int from, off_t* at, size_t size) {
+  return unless_it_fails<ssize_t>("sendfile", to, to, from, at, size);
+}
+
+ssize_t sendfile64(int to, int from, off_t* at, size_t size) {
+  return unless_it_fails<ssize_t>("sendfile64", to, to, from, at, size);
+}
+
+ssize_t copy_file_range(
+    int from, off_t* from_at, int to, off_t* to_at, size_t size, unsigned flags) {
+  return unless_it_fails<ssize_t>("copy_file_range", to, from, from_at, to, to_at, size, flags);
+}
+
+// As a file system on the network has it that writes when a file is closed: closed it is, and what
+// was only read loses nothing.
+int close(int descriptor) {
+  const int flags = fcntl(descriptor, F_GETFL);
+  const Named file(descriptor);
+  const bool fails = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && file.is_below() &&
+                     next("close", file) != Fault::none;
+  const int closed = real<int(int)>("close")(descriptor);
+  return fails ? failed() : closed;
+}
+
 int fsync(int descriptor) { return unless_it_fails<int>("fsync", descriptor, descriptor); }
 
 int ftruncate(int descriptor, off_t size) {
   return unless_it_fails<int>("ftruncate", descriptor, descriptor, size);
+}
+
+int truncate(const char* path, off_t size) {
+  return unless_it_fails<int>("truncate", path, path, size);
 }
 
 int rename(const char* from, const char* to) {
@@ -187,7 +224,7 @@ int unlinkat(int folder, const char* path, int flags) {
 
 // As a file system without locks has it, where PARADYSE_FAULT_LOCKS says so.
 int flock(int descriptor, int operation) {
-  if (*variable("PARADYSE_FAULT_LOCKS") != '\0' && is_below(descriptor)) {
+  if (*variable("PARADYSE_FAULT_LOCKS") != '\0' && Named(descriptor).is_below()) {
     errno = ENOLCK;
     return -1;
   }
@@ -199,7 +236,7 @@ int openat(int folder, const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
   va_end(rest);
-  if ((flags & kChanges) != 0 && is_below(path) && next("openat") != Fault::none) {
+  if ((flags & kChanges) != 0 && is_below(path) && next("openat", Named(path)) != Fault::none) {
     return failed();
   }
   return real<int(int, const char*, int, ...)>("openat")(folder, path, flags, mode);

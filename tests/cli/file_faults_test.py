@@ -3,6 +3,7 @@ newest checkpoint is whole and the run goes on from it to the losses of one that
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import unittest
@@ -14,6 +15,8 @@ from support import FAILED, OK, PARADYSE
 LONG = "PARADYSE_TEST_LONG" in os.environ
 FAULTS = os.environ["PARADYSE_FILE_FAULTS"]
 HOWS = ("fail", "short", "full", "end")
+REASONS = {"ENOSPC": "No space left on device", "EIO": "Input/output error"}
+COMPLETE = r"is complete|no complete checkpoint|The checkpoint of step \d+ has its weights"
 # A checkpoint in the middle and one at the end, a model and a report: each kind of call, and no step more.
 SETTINGS = ("train.steps=4", "checkpoint.every=2", "checkpoint.keep=1", "parallel.ranks=2",
             "output.trace=false", "output.tensorboard=true")
@@ -40,6 +43,15 @@ class FaultTest(DurableTest):
                 for file in state["files"]:
                     self.assertEqual((folder / file["name"]).stat().st_size, file["bytes"], message)
 
+    def expect_said(self, run, reason, stderr, message):
+        """Post: the error names the file, the reason and, once there is a run, what checkpoint is complete."""
+        said, = (line for line in stderr.splitlines() if "error: " in line)
+        self.assertIn(reason, said, message)
+        self.assertIn(str(run if run.exists() else run.parent), said, message)
+        self.assertNotIn("filesystem error", said, message)
+        if run.exists():
+            self.assertRegex(said, COMPLETE, message)
+
     def expect_to_go_on(self, run, straight, message):
         self.expect_whole(run, message)
         said = self.run_program("train", "-c", self.config, "--auto-resume", run.name, code=None)
@@ -56,10 +68,12 @@ class FileCallsTest(FaultTest):
         super().setUp()
         self.program_with_faults = resident.Resident(PARADYSE, [FAULTS])
         self.addCleanup(self.program_with_faults.end)
+        (self.folder / "runs").mkdir(exist_ok=True)  # else the first run has other calls than those after it
 
-    def train(self, name, saves="false", **variables):
-        command = [PARADYSE, "train", "-c", str(self.config), "--set", f"output.name={name}",
-                   "--set", f"checkpoint.async_save={saves}"]
+    def train(self, name, saves="false", settings=(), **variables):
+        command = [PARADYSE, "train", "-c", str(self.config)]
+        for setting in (f"output.name={name}", f"checkpoint.async_save={saves}", *settings):
+            command += ["--set", setting]
         return self.program_with_faults.run(command, 120, {
             **os.environ, "PARADYSE_FAULT_FOLDER": str(self.folder / "runs"), **variables})
 
@@ -75,25 +89,45 @@ class FileCallsTest(FaultTest):
         done = self.train("straight", PARADYSE_FAULT_LOG=str(log))
         self.assertEqual(done.returncode, OK, done.stderr)
         straight = self.folder / "runs" / "straight"
-        calls = [line.split()[1] for line in log.read_text().splitlines()]
+        calls = [" ".join(line.split()[1:]) for line in log.read_text().splitlines()]
         self.assertGreater(len(calls), 60)
         self.assertGreaterEqual(
-            set(calls), {"open", "write", "fsync", "rename", "mkdir"}, "the library sees none of these")
+            {call.split()[0] for call in calls}, {"open", "write", "fsync", "rename", "mkdir", "close"}, "the library sees none of these")
         seed = random.randrange(2**32)
         draw = random.Random(seed)
         every = [(at, how) for at in range(1, len(calls) + 1) for how in HOWS]
         chosen = every if LONG else draw.sample(every, 12)
         for at, how in chosen:
             saves = draw.choice(("false", "true"))  # on another thread calls come in another order
-            message = f"call {at} ({calls[at - 1]}) of {len(calls)}: {how}, async {saves}, seed {seed}"
+            error = draw.choice(tuple(REASONS))
+            message = f"call {at} ({calls[at - 1]}) of {len(calls)}: {how}, {error}, async {saves}, seed {seed}"
             with self.subTest(message):
                 name = f"{how}{at}"
                 run = self.folder / "runs" / name
-                done = self.train(name, saves, PARADYSE_FAULT=how, PARADYSE_FAULT_AT=str(at))
+                done = self.train(
+                    name, saves, PARADYSE_FAULT=how, PARADYSE_FAULT_AT=str(at), PARADYSE_FAULT_ERROR=error)
                 self.assertIn(done.returncode, (OK, FAILED, 2, -signal.SIGKILL), f"{message}: {done.stderr}")
                 if done.returncode != OK and how != "end":
-                    self.assertIn("No space left on device", done.stderr, message)
+                    self.expect_said(run, REASONS[error], done.stderr, message)
                 self.expect_to_go_on(run, straight, message)
+
+    def test_going_back(self):
+        (self.texts / "odd.txt").write_text("\t" * 2000)  # a step of it is bad
+        settings = ("train.on_bad_step=rollback", "train.loss_spike=1.3", "data.order=sorted", "train.steps=20",
+                    "train.tokens_per_step=200", "output.model=false", "checkpoint.keep=2")
+        log = self.folder / "calls"
+        done = self.train("straight", settings=settings, PARADYSE_FAULT_LOG=str(log))
+        self.assertIn("results of later steps were moved to", done.stderr)
+        back = [line.split(" ", 2) for line in log.read_text().splitlines() if "/undone-" in line and "/plans" in line]
+        for number in {call: int(number) for number, call, _ in back}.values():
+            for error, reason in REASONS.items():
+                done = self.train(error, settings=settings, PARADYSE_FAULT="fail", PARADYSE_FAULT_AT=str(number),
+                                  PARADYSE_FAULT_ERROR=error)
+                run = self.folder / "runs" / error
+                self.assertEqual(done.returncode, FAILED, done.stderr)
+                self.expect_said(run, reason, done.stderr, number)
+                self.assertIn("undone-", done.stderr)
+                shutil.rmtree(run)
 
 
 class KillsTest(FaultTest):

@@ -9,16 +9,17 @@
 #include <fmt/format.h>
 
 #include "paradyse/plan/detail/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/run/comm/meeting.h"
 
 namespace paradyse {
 namespace {
 
-std::string message_of(const std::exception_ptr& failure) {
+std::string what_failed(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
-    return error.what();
+    return message_of(error);
   } catch (...) {
     return "an exception that is no std::exception";
   }
@@ -65,7 +66,7 @@ void run_local_ranks(
       }
     }
     if (failure) {
-      communicators->abort(fmt::format("rank {} failed: {}", rank, message_of(failure)));
+      communicators->abort(fmt::format("rank {} failed: {}", rank, what_failed(failure)));
     }
     const std::lock_guard lock(mutex);
     --running;
@@ -93,7 +94,7 @@ void run_local_ranks(
           stderr,
           "paradyse: %s\n"
           "paradyse: %d of %d ranks did not stop within %lld ms after this; ending the process\n",
-          message_of(first_failure).c_str(),
+          what_failed(first_failure).c_str(),
           running,
           ranks,
           static_cast<long long>(options.grace.count()));

@@ -50,7 +50,7 @@ bool is_ours(const fs::path& checkpoint) {
 void remove_checkpoint(const fs::path& checkpoint) {
   fs::path removed = checkpoint;
   removed += kRemoved;
-  fs::rename(checkpoint, removed);
+  move_path(checkpoint, removed);
   fs::remove_all(removed);
 }
 
@@ -163,6 +163,12 @@ std::string complete_text(const fs::path& checkpoints) {
   return complete ? complete->string() + " is complete" : "there is no complete checkpoint";
 }
 
+void naming_complete(const fs::path& checkpoints, const std::function<void()>& body) {
+  if (const std::string wrong = tried(body); !wrong.empty()) {
+    throw std::runtime_error(fmt::format("{}; {}", wrong, complete_text(checkpoints)));
+  }
+}
+
 CheckpointSave::CheckpointSave(
     fs::path checkpoints, SaveSteps steps, int domain, Communicator& world)
     : checkpoints_(std::move(checkpoints)),
@@ -228,7 +234,7 @@ void CheckpointSave::place() {
   if (is_ours(folder)) {  // of this step, too, and its folder could not be synced
     remove_checkpoint(folder);
   }
-  fs::rename(partial_, folder);
+  move_path(partial_, folder);
   sync_path(checkpoints_);
 }
 

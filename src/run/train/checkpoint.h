@@ -40,6 +40,8 @@ void expect_whole(
 std::optional<std::filesystem::path> complete_checkpoint(const std::filesystem::path& checkpoints);
 // "checkpoints/000050 is complete", or that there is none.
 std::string complete_text(const std::filesystem::path& checkpoints);
+// Where `body` cannot read or write a file, the std::runtime_error says that, too.
+void naming_complete(const std::filesystem::path& checkpoints, const std::function<void()>& body);
 
 // What one save is made of; all but `pieces` is asked of rank 0 alone.
 struct SaveSteps {

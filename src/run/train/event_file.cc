@@ -92,7 +92,7 @@ std::string event(std::int64_t step, const std::string& fields) {
 
 }  // namespace
 
-EventFile::EventFile(const std::filesystem::path& folder, std::int64_t step) {
+EventFile::EventFile(const std::filesystem::path& folder, std::int64_t step) : step_(step) {
   char host[256] = "";
   ::gethostname(host, sizeof(host) - 1);
   // Files are read in the order of their names.
@@ -103,11 +103,12 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t step) {
                    host,
                    ::getpid(),
                    step));
+}
+
+std::string EventFile::head() const {
   const std::string start = field(1, kVarint, varint(1));  // SessionLog.status: START
-  append_text(
-      path_,
-      event(0, field(kFileVersion, kBytes, "brain.Event:2")) +
-          event(step + 1, field(kSessionLog, kBytes, start)));
+  return event(0, field(kFileVersion, kBytes, "brain.Event:2")) +
+         event(step_ + 1, field(kSessionLog, kBytes, start));
 }
 
 std::string EventFile::record(std::int64_t step, const std::map<std::string, double>& scalars) {

@@ -12,9 +12,12 @@ namespace paradyse {
 
 class EventFile {
  public:
-  // A new file in `folder` of the name that TensorBoard looks for.  What other event files there
-  // say of steps after `step` no longer counts (a run that goes on).  Throws std::runtime_error.
+  // A name in `folder` that TensorBoard looks for and no file has.
   EventFile(const std::filesystem::path& folder, std::int64_t step);
+
+  // How the file begins.  What other event files there say of steps after `step` no longer counts
+  // (a run that goes on).
+  [[nodiscard]] std::string head() const;
 
   // Numbers of a step, by tag ("train/loss"), as they stand in the file; what is no number is left
   // out.
@@ -25,6 +28,7 @@ class EventFile {
 
  private:
   std::filesystem::path path_;
+  std::int64_t step_;
 };
 
 // CRC-32C (Castagnoli).

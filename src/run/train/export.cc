@@ -13,6 +13,7 @@
 #include "src/plan/base/disk_file.h"
 #include "src/run/train/agreement.h"
 #include "src/run/train/checkpoint.h"
+#include "src/run/train/files.h"
 #include "src/run/train/resume.h"
 #include "src/run/train/run_folder.h"
 #include "src/run/train/run_inputs.h"
@@ -132,7 +133,7 @@ Exported export_checkpoint(const fs::path& from, const fs::path& given, const Ex
             save_model(parameters, communicators.world(), partial, without_adapters(folder), type);
         exported.notes.insert(exported.notes.end(), notes.begin(), notes.end());
       }
-      fs::rename(partial, to);
+      move_path(partial, to);
     } catch (...) {
       std::error_code ignored;
       fs::remove_all(partial, ignored);

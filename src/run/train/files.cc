@@ -35,6 +35,8 @@ class Handle {
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   [[nodiscard]] int get() const { return file_; }
+  // False: errno says why what was written may be lost.
+  [[nodiscard]] bool close() { return ::close(std::exchange(file_, -1)) == 0; }
 
  private:
   int file_;
@@ -52,11 +54,11 @@ void replace(const fs::path& path, const std::string& text, bool durably) {
   partial += ".partial";
   try {
     ::unlink(partial.c_str());  // of a process that was killed; no link is followed
-    const Handle file(partial, O_WRONLY | O_CREAT | O_EXCL);
+    Handle file(partial, O_WRONLY | O_CREAT | O_EXCL);
     if (file.get() < 0) {
       refuse(partial, "cannot be created");
     }
-    if (!write_all(file.get(), text) || (durably && ::fsync(file.get()) != 0)) {
+    if (!write_all(file.get(), text) || (durably && ::fsync(file.get()) != 0) || !file.close()) {
       refuse(partial, "cannot be written");
     }
   } catch (...) {
@@ -80,16 +82,22 @@ void write_durably(const fs::path& path, const std::string& text) {
 }
 
 void append_text(const fs::path& path, const std::string& text) {
-  const Handle file(path, O_WRONLY | O_CREAT | O_APPEND);
+  Handle file(path, O_WRONLY | O_CREAT | O_APPEND);
   if (file.get() < 0) {
     refuse(path, "cannot be opened");
   }
   const off_t end = ::lseek(file.get(), 0, SEEK_END);
-  if (end < 0 || !write_all(file.get(), text)) {
+  if (end < 0 || !write_all(file.get(), text) || !file.close()) {
     const int error = errno;
-    const bool cut = end >= 0 && ::ftruncate(file.get(), end) == 0;
+    const bool cut = end >= 0 && ::truncate(path.c_str(), end) == 0;
     errno = error;
-    refuse(path, cut ? "cannot be written" : "cannot be written, and ends in half a line");
+    refuse(path, cut ? "cannot be written" : "cannot be written, and may end in half a line");
+  }
+}
+
+void move_path(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    refuse(from, "cannot be moved to " + to.string());
   }
 }
 

@@ -19,6 +19,9 @@ void replace_text(const std::filesystem::path& path, const std::string& text);
 // std::runtime_error.
 void append_text(const std::filesystem::path& path, const std::string& text);
 
+// `from` gets the name `to`.  Throws std::runtime_error naming both and the reason.
+void move_path(const std::filesystem::path& from, const std::filesystem::path& to);
+
 // Throws std::runtime_error, also for what has more than `most` bytes.
 std::string file_text(const std::filesystem::path& path, std::size_t most = kMostContent);
 // XXH64 of the content.  Throws std::runtime_error.

@@ -465,7 +465,7 @@ class RankTraining {
       }
       return "";
     } catch (const std::runtime_error& error) {
-      return error.what();
+      return message_of(error);
     }
   }
 

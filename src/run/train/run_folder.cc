@@ -238,13 +238,15 @@ RunFolder::RunFolder(const LoadedConfig& config, bool may_be_empty) {
     }
   }
   lock();
-  fs::create_directory(path_ / "plans");
-  replace_text(path_ / "config.toml", to_toml(config));
-  if (const fs::path adapter = config.config.lora.path; !adapter.empty()) {
-    fs::create_directory(path_ / kAdapter);
-    write_durably(path_ / kAdapter / kAdapterConfig, file_text(adapter / kAdapterConfig));
-  }
-  append_text(path_ / "metrics.jsonl", "");
+  naming_complete(checkpoints(), [&] {
+    fs::create_directory(path_ / "plans");
+    replace_text(path_ / "config.toml", to_toml(config));
+    if (const fs::path adapter = config.config.lora.path; !adapter.empty()) {
+      fs::create_directory(path_ / kAdapter);
+      write_durably(path_ / kAdapter / kAdapterConfig, file_text(adapter / kAdapterConfig));
+    }
+    append_text(path_ / "metrics.jsonl", "");
+  });
   begin_events(config, 0);
 }
 
@@ -319,11 +321,11 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
     fs::create_directories(rewound.put_aside / "plans");
     written_or_waiting(rewound.put_aside / "metrics.jsonl", tail);
     for (const fs::path& plan : plans) {
-      fs::rename(plan, rewound.put_aside / "plans" / plan.filename());
+      move_path(plan, rewound.put_aside / "plans" / plan.filename());
     }
     for (const fs::path& checkpoint : later) {
       fs::create_directory(rewound.put_aside / "checkpoints");
-      fs::rename(checkpoint, rewound.put_aside / "checkpoints" / checkpoint.filename());
+      move_path(checkpoint, rewound.put_aside / "checkpoints" / checkpoint.filename());
     }
     written_or_waiting(metrics, head);
   } else if (!waiting.empty()) {
@@ -356,6 +358,7 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
 void RunFolder::begin_events(const LoadedConfig& config, std::int64_t step) {
   if (config.config.output.tensorboard) {
     events_.emplace(path_, step);
+    unwritten_.append(events_->path(), events_->head());
   }
 }
 
@@ -453,7 +456,7 @@ void RunFolder::write_group_sizes(
     const std::vector<GroupSize>& sizes, std::int64_t memory_per_rank) {
   const nlohmann::ordered_json json = {
       {"memory_per_rank", memory_per_rank}, {"sizes", json_of(sizes)}};
-  replace_text(path_ / "group_sizes.json", json_text(json));
+  unwritten_.put(path_ / "group_sizes.json", json_text(json));
 }
 
 void RunFolder::sync_steps() const { sync_path(path_ / "metrics.jsonl"); }
@@ -486,9 +489,9 @@ fs::path RunFolder::place_model() {
       return aside;
     }
     aside = free_name(model);
-    fs::rename(model, aside);
+    move_path(model, aside);
   }
-  fs::rename(partial, model);
+  move_path(partial, model);
   sync_path(path_);
   return aside;
 }

@@ -62,7 +62,7 @@ void RunRecord::expect_room(bool starts_over) const {
   if (starts_over && RunFolder::is_begun(there)) {
     const RunFolder held(there);  // throws where another program is training there
     const std::filesystem::path aside = free_name(there);
-    std::filesystem::rename(there, aside);
+    move_path(there, aside);
     note(fmt::format(
         "{} has no checkpoint: the run starts again, and what was there is in {}",
         there.string(),
@@ -82,12 +82,14 @@ void RunRecord::make_folder(const TrainFrom& from) {
   if (!folder_) {
     folder_.emplace(loaded_, from.starts_over);
     note_unlocked();
-    given_plans_ = keep_plans(from, folder_->path());
+    naming_complete(
+        folder_->checkpoints(), [&] { given_plans_ = keep_plans(from, folder_->path()); });
   }
   summary_.folder = folder_->path();
   if (group_sizes_) {
     folder_->write_group_sizes(*group_sizes_, memory_per_rank_);
   }
+  tell_unwritten();
 }
 
 void RunRecord::group_sizes(std::vector<GroupSize> sizes, std::int64_t memory_per_rank) {
@@ -97,7 +99,8 @@ void RunRecord::group_sizes(std::vector<GroupSize> sizes, std::int64_t memory_pe
 
 RunFolder::Rewound RunRecord::go_back(const CheckpointState& state) {
   sweep_checkpoints(folder_->checkpoints());
-  RunFolder::Rewound rewound = folder_->rewind(state.step, loaded_);
+  RunFolder::Rewound rewound;
+  naming_complete(folder_->checkpoints(), [&] { rewound = folder_->rewind(state.step, loaded_); });
   losses_.clear();
   compared_.clear();
   idle_seconds_ = 0;
@@ -167,7 +170,7 @@ void RunRecord::roll_back(const CheckpointState& state) {
 }
 
 void RunRecord::write_plan(const Plan& plan, std::int64_t step) {
-  folder_->write_plan(plan, step);
+  naming_complete(folder_->checkpoints(), [&] { folder_->write_plan(plan, step); });
   tell_unwritten();
 }
 
@@ -176,7 +179,7 @@ std::filesystem::path RunRecord::write_bad_step(std::int64_t step, const std::st
 }
 
 void RunRecord::add(const StepReport& report) {
-  folder_->write_step(report);
+  naming_complete(folder_->checkpoints(), [&] { folder_->write_step(report); });
   tell_unwritten();
   if (const double factor = above_median(report.loss);
       factor > kSpike && loaded_.config.train.loss_spike == 0) {
@@ -279,7 +282,7 @@ TrainSummary RunRecord::finish(const Trace& trace) {
     try {
       body();
     } catch (const std::runtime_error& error) {
-      wrong = wrong.empty() ? error.what() : wrong;
+      wrong = wrong.empty() ? message_of(error) : wrong;
     }
   };
   writing([&] { folder_->write_summary(summary_); });

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/refuse.h"
 #include "src/run/weights/first_rank_writes.h"
 #include "src/run/weights/head_bias.h"
@@ -48,15 +48,6 @@ std::set<std::string> modules_with_adapter(const Model& model) {
     }
   }
   return modules;
-}
-
-void write_text(const fs::path& path, const std::string& text) {
-  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
-  stream << text;
-  stream.close();
-  if (!stream) {
-    refuse(path, "cannot be written; check the folder's permissions and the free disk space");
-  }
 }
 
 }  // namespace
@@ -185,7 +176,7 @@ void save_adapters(
     writer->finish();
     std::error_code none;
     const fs::path base = fs::exists(base_model, none) ? fs::absolute(base_model) : base_model;
-    write_text(to / kAdapterConfig, adapter_config_of(model, base.lexically_normal().string()));
+    replace_file(to / kAdapterConfig, adapter_config_of(model, base.lexically_normal().string()));
   });
   domain.barrier({.op = "adapters saved", .part = ""});
   writes.expect_written();

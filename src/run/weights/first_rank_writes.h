@@ -5,6 +5,7 @@
 #include <string>
 
 #include "paradyse/run/weights.h"
+#include "src/plan/base/disk_file.h"
 
 namespace paradyse {
 
@@ -23,7 +24,7 @@ class FirstRankWrites {
     try {
       write();
     } catch (const std::runtime_error& error) {  // a filesystem_error is one
-      wrong_ = error.what();
+      wrong_ = message_of(error);
     }
   }
   // At the end, behind the last collective.

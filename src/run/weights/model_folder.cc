@@ -1,7 +1,6 @@
 // Model folders as Hugging Face has them, and TOML model files: opened, and written back.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -13,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paradyse/run/weights.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/json_text.h"
 #include "src/plan/base/refuse.h"
 #include "src/plan/base/text_match.h"
@@ -33,21 +33,6 @@ using nlohmann::json;
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kNamedWeights = "transformers_weights";  // of a config.json
-
-// A file is there whole or not at all.
-void write_file(const fs::path& path, const std::string& text) {
-  fs::path partial = path;
-  partial += ".partial";
-  std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
-  stream << text;
-  stream.close();
-  if (!stream) {
-    std::error_code ignored;
-    fs::remove(partial, ignored);
-    refuse(partial, "cannot be written; check the folder's permissions and the free disk space");
-  }
-  fs::rename(partial, path);
-}
 
 void prepare_folder(const fs::path& to) {
   for (const char* const name : {kConfig, kWeights, kIndex}) {
@@ -293,7 +278,7 @@ std::vector<std::string> save_model(
       notes = copy_companions(from.path, to);
     }
     // Last: it makes the folder a model's.
-    write_file(
+    replace_file(
         to / kConfig,
         from_folder ? config_for(from, dtype) : ordered_json_in(from.model.config).dump(2) + "\n");
   });
