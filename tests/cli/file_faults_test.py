@@ -129,6 +129,31 @@ class FileCallsTest(FaultTest):
                 self.assertIn("undone-", done.stderr)
                 shutil.rmtree(run)
 
+    def test_the_first_checkpoint_and_the_last_are_tried_again(self):
+        log = self.folder / "calls"
+        done = self.train("straight", PARADYSE_FAULT_LOG=str(log))
+        self.assertEqual(done.returncode, OK, done.stderr)
+        straight = self.folder / "runs" / "straight"
+        lines = [line.split(" ", 2) for line in log.read_text().splitlines()]
+        for step, words in ((2, ["there is no complete checkpoint. Training continues",
+                                 "failure 1 of checkpoint.failures = 3", "the checkpoint of step 4 could be written"]),
+                            (4, ["it is the last one, so it is tried again in 1 s"])):
+            at = next(int(number) for number, call, file in lines
+                      if call == "fsync" and f"checkpoints/{step:06}." in file)
+            for error, reason in REASONS.items():
+                with self.subTest(step, error=error):
+                    name = f"{error}{step}"
+                    done = self.train(name, PARADYSE_FAULT="fail", PARADYSE_FAULT_AT=str(at), PARADYSE_FAULT_ERROR=error)
+                    self.assertEqual(done.returncode, OK, done.stderr)
+                    for word in (f"the checkpoint of step {step} could not be written: ", reason, *words):
+                        self.assertIn(word, done.stderr)
+                    self.expect_same_losses(self.folder / "runs" / name, straight, name)
+        # from here on the disk is full: it is tried as often as checkpoint.failures says, or three times
+        done = self.train("full", PARADYSE_FAULT="full", PARADYSE_FAULT_AT=str(at))
+        self.assertEqual(done.returncode, FAILED)
+        self.assertEqual(done.stderr.count("it is tried again in"), 2, done.stderr)
+        self.assertRegex(done.stderr, "step 4 could not be written: .*000002 is complete. Repair the folder")
+
 
 class KillsTest(FaultTest):
     # Over four processes, at any moment: until the run is through.

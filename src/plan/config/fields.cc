@@ -527,7 +527,8 @@ std::vector<Field> fields(RunConfig& c) {
        .range = {.low = 0, .high = 1e6}},
       {.key = "checkpoint.failures",
        .help = "The run ends if this many checkpoints in a row cannot be written. After fewer "
-               "failures training continues, and the next checkpoint is tried.",
+               "failures training continues, and the next checkpoint is tried, also if there is no "
+               "complete checkpoint yet. The last checkpoint of a run is tried three times.",
        .value = &c.checkpoint.failures,
        .range = from_one},
       {.key = "checkpoint.async_save",

@@ -4,11 +4,13 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/shell_word.h"
 #include "src/run/execute/gather.h"
 #include "src/run/measure/measure.h"
@@ -19,6 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kLongWait = 1;  // seconds of which a user wants to know
+// A run's last checkpoint has no next one: it is tried so often, with a longer pause each time.
+constexpr int kLastTries = 3;
+constexpr std::chrono::seconds kPause(1);
 
 // Rank 0's folder, which has to be there on every rank: each writes its own file into it.
 std::filesystem::path shared(const std::filesystem::path& mine, Communicator& world) {
@@ -129,8 +134,23 @@ void RunCheckpoints::write(
     session_.note("checkpoint is copied", "checkpoint", begin);
     return;
   }
-  const std::string why = write_checkpoint(
-      folder_, std::move(steps), session_.parameters(), optimizer, session_.world());
+  std::string why;
+  for (int tries = 1;; ++tries) {
+    why = write_checkpoint(folder_, steps, session_.parameters(), optimizer, session_.world());
+    if (why.empty() || then == IfNotWritten::go_on || tries == kLastTries) {
+      break;
+    }
+    const auto pause = tries * kPause;
+    if (session_.rank() == 0) {
+      note_(fmt::format(
+          "the checkpoint of step {} could not be written: {}; it is the last one, so it is tried "
+          "again in {} s",
+          step,
+          why,
+          pause.count()));
+    }
+    std::this_thread::sleep_for(pause);
+  }
   time_ = Clock::now();
   settle(step, why, then);
   session_.note("checkpoint", "checkpoint", begin);
@@ -208,7 +228,7 @@ void RunCheckpoints::prune() {
       prune_checkpoints(folder_, when_.keep, when_.keep_every);
     }
   } catch (const std::runtime_error& error) {
-    not_pruned_ = fmt::format("an old checkpoint could not be removed: {}", error.what());
+    not_pruned_ = fmt::format("an old checkpoint could not be removed: {}", message_of(error));
   }
 }
 
@@ -225,8 +245,7 @@ void RunCheckpoints::failed(std::int64_t step, const std::string& why, IfNotWrit
       step,
       why,
       any ? complete + " is complete" : "there is no complete checkpoint");
-  if (then == IfNotWritten::tell ||
-      (then == IfNotWritten::go_on && any && failures_ < when_.failures)) {
+  if (then == IfNotWritten::tell || (then == IfNotWritten::go_on && failures_ < when_.failures)) {
     if (first) {
       note_(
           then == IfNotWritten::tell
@@ -244,9 +263,9 @@ void RunCheckpoints::failed(std::int64_t step, const std::string& why, IfNotWrit
       "{}. {}Repair the folder or free disk space, then {} (checkpoint.keep = 0 turns checkpoints "
       "off)",
       what,
-      then == IfNotWritten::end ? ""
-      : any ? fmt::format("The run ends: that was failure {} of checkpoint.failures. ", failures_)
-            : "The run ends: nothing would be left of it. ",
+      then == IfNotWritten::end
+          ? ""
+          : fmt::format("The run ends: that was failure {} of checkpoint.failures. ", failures_),
       any ? "run paradyse train --resume " + shell_word(folder_.parent_path().string())
           : "start the run again: without a checkpoint it cannot be resumed"));
 }

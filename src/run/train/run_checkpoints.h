@@ -24,8 +24,8 @@
 namespace paradyse {
 
 // What follows a checkpoint that could not be written: training goes on, unless it was one too many
-// (checkpoint.failures) or no other is complete; or the run ends; or it is told and no more, since
-// something else ends the run.
+// (checkpoint.failures); or the run ends; or it is told and no more, since something else ends the
+// run.  In the last two cases it is tried again before.
 enum class IfNotWritten { go_on, end, tell };
 
 // Every rank calls the same of it in the same order.
