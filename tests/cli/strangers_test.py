@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import socket
@@ -151,6 +152,28 @@ class InputsTest(StrangersTest):
                         ("plan", "batch", "--model", folder, "--lengths", lengths, "--cluster", CLUSTER)):
                     with self.subTest(key, size=size, command=command[0]):
                         self.expect_refused(*command)
+
+    def test_sizes_of_samples(self):
+        """Each size of a video or protein model, as large as it may be and larger: planned or refused, soon."""
+        samples = self.write("samples", "")
+        for model, sample in (("stdit_tiny", "frames=5 patches=70"), ("stdit_text_tiny", "frames=5 patches=70 text=4"),
+                              ("extra-msa", "sequences=4 residues=8"), ("evoformer_tiny", "sequences=4 residues=8")):
+            text = (CLUSTER.parents[1] / "models" / f"{model}.toml").read_text()
+            keys = re.findall(r"(?m)^(\w+) = \d+\b", text)
+            self.assertGreaterEqual(len(keys), 5, text)
+            samples.write_text(sample + "\n")
+            deep = next(key for key in keys if key in ("depth", "no_blocks"))
+            cases, seed = some(itertools.product(keys, (2**31 - 1, 2**20, 16384, 0)), 3)
+            for key, size in ((deep, 2049), (deep, 2048), *cases):
+                path = self.write("m.toml", re.sub(rf"(?m)^{key} = .*$", f"{key} = {size}", text))
+                command = ("plan", "batch", "--model", path, "--samples", samples, "--cluster", CLUSTER)
+                with self.subTest(model, key=key, size=size, seed=seed):
+                    done = self.run_program(*command, code=None, timeout=SECONDS)
+                    self.assertIn(done.returncode, (OK, FAILED, USAGE), done.stderr)
+                    self.assertNotIn("this machine is out of memory", done.stderr)
+                    self.assertNotIn("error: internal", done.stderr)
+                    if key == deep:
+                        self.assertEqual(done.returncode == OK, 1 <= size <= 2048, done.stderr)
 
     def test_sizes_of_plans(self):
         model = self.write("model.toml", TINY_LLAMA.format(layers=2))

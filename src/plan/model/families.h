@@ -19,6 +19,8 @@ namespace paradyse {
 // Of a model that is put together part after part: far more than anybody's, and a few seconds'
 // work.
 inline constexpr std::int64_t kMostLayers = std::int64_t{1} << 14;
+// The same of a model of several streams, whose layers have many parts.
+inline constexpr std::int64_t kMostBlocks = std::int64_t{1} << 11;
 
 struct ModelFamily {
   std::string name = {};                // Model::family

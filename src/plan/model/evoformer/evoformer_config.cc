@@ -10,7 +10,7 @@ namespace paradyse {
 namespace {
 
 constexpr SizeKey<EvoformerShape> kSizes[] = {
-    {"no_blocks", &EvoformerShape::blocks, false, kMostLayers},
+    {"no_blocks", &EvoformerShape::blocks, false, kMostBlocks},
     {"c_m", &EvoformerShape::msa_hidden},
     {"c_z", &EvoformerShape::pair_hidden},
     {"no_heads_msa", &EvoformerShape::msa_heads},
@@ -20,7 +20,7 @@ constexpr SizeKey<EvoformerShape> kSizes[] = {
     {"c_hidden_opm", &EvoformerShape::outer_channels},
     {"c_hidden_mul", &EvoformerShape::triangle_channels},
     {"transition_n", &EvoformerShape::transition},
-    {"no_extra_blocks", &EvoformerShape::extra_blocks, true, kMostLayers},
+    {"no_extra_blocks", &EvoformerShape::extra_blocks, true, kMostBlocks},
     {"c_e", &EvoformerShape::extra_hidden},
     {"no_heads_extra", &EvoformerShape::extra_heads},
     {"c_hidden_extra", &EvoformerShape::extra_head_dim},

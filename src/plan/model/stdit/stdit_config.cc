@@ -12,7 +12,7 @@ namespace paradyse {
 namespace {
 
 constexpr SizeKey<StditShape> kSizes[] = {
-    {"depth", &StditShape::depth, false, kMostLayers},
+    {"depth", &StditShape::depth, false, kMostBlocks},
     {"hidden_size", &StditShape::hidden},
     {"num_heads", &StditShape::heads},
     {"num_key_value_heads", &StditShape::kv_heads},
@@ -25,7 +25,7 @@ constexpr SizeKeys<StditShape> kKeys = {.sizes = kSizes};
 // STDiT3Config of Open-Sora 1.2.
 constexpr const char* kStdit3 = "STDiT3";
 constexpr SizeKey<StditShape> kSizes3[] = {
-    {"depth", &StditShape::depth, false, kMostLayers},
+    {"depth", &StditShape::depth, false, kMostBlocks},
     {"hidden_size", &StditShape::hidden},
     {"num_heads", &StditShape::heads},
     {"in_channels", &StditShape::channels},
