@@ -196,6 +196,16 @@ tokens_per_step = 3000
         self.assertIn("'machine' is", note)
         self.assertIn("'ranks' is 3 there and 2 here", note)
 
+    def test_a_run_that_goes_on_with_costs_of_other_ranks(self):
+        costs = self.fitted()
+        costs.write_text(costs.read_text().replace('"best": "hybrid"', '"best": "structured"'))
+        begun = self.run_program("train", "-c", self.config, "--set", "output.name=other", "--set", "train.steps=1",
+                                 "--set", f'costs.file="{costs}"').stderr
+        self.assertNotIn("extrapolates", begun)
+        run = self.folder / "runs" / "other"
+        said = self.run_program("train", "--resume", run, "--ranks", 2, "--set", "train.steps=2").stderr
+        self.assertIn(f"{costs}: 'ranks' is 3 there and 2 here; the structured model extrapolates its seconds", said)
+
     def test_a_model_that_leaves_no_room(self):
         for command in (["profile", "--lengths", "64"], ["train", "--set", 'costs.file="measure"']):
             message = self.error_of(*command, "-c", self.config, "--memory-per-rank", "10KiB")

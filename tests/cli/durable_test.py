@@ -335,12 +335,12 @@ class DiskTest(DurableTest):
 
 
 class BadStepTest(DurableTest):
-    def odd(self, policy, *settings):
+    def odd(self, policy, *settings, launch=()):
         """The folder of a run whose longest document, its last, is unlike all others."""
         (self.texts / "odd.txt").write_bytes(bytes(random.Random(1).choices(range(1, 10), k=2000)))
-        name = policy + str(len(settings))
+        name = policy + str(len(settings)) + "".join(map(str, launch))
         done = self.run_program(
-            "train", "--json", "-c", self.config, "--set", f"output.name={name}",
+            *launch, "train", "--json", "-c", self.config, "--set", f"output.name={name}",
             "--set", f"train.on_bad_step={policy}", "--set", "data.order=sorted",
             "--set", "train.steps=28", "--set", "train.tokens_per_step=200",
             *(word for setting in settings for word in ("--set", setting)), code=None)
@@ -386,6 +386,33 @@ class BadStepTest(DurableTest):
         self.resume(cut)
         self.assertEqual([line["loss"] for line in self.lines(cut)],
                          [line["loss"] for line in self.lines(back)])
+
+    def test_a_rollback_of_processes(self):
+        threads, done = self.odd("rollback", "train.loss_spike=1.3", "parallel.ranks=3")
+        self.assertEqual(done.returncode, OK, done.stderr)
+        processes, done = self.odd(
+            "rollback", "train.loss_spike=1.3", "parallel.ranks=3", launch=("launch", "-n", 3, "--"))
+        self.assertEqual(done.returncode, OK, done.stderr)
+        self.assertIn("goes back to the newest checkpoint", done.stderr)
+        self.expect_same_losses(processes, threads)
+        skipped = [[line["step"] for line in self.lines(run) if line.get("skipped")] for run in (processes, threads)]
+        self.assertEqual(skipped[0], skipped[1])
+        self.assertGreater(len(skipped[0]), 0)
+
+    # Weights of the first step are so large that sums of float16 overflow in the forward pass of the others.
+    def test_a_forward_that_overflows_in_float16(self):
+        run, done = self.odd("skip", "train.dtype=float16", "optimizer.lr=30", "optimizer.max_grad_norm=0",
+                             "optimizer.warmup_steps=0", "train.steps=20")
+        self.assertEqual(done.returncode, FAILED)
+        bad = [line for line in self.lines(run) if line.get("skipped")]
+        self.assertGreater(len(bad), 5)
+        for line in bad:
+            said = next(one for one in done.stderr.splitlines() if one.startswith(f"step {line['step']}: the loss is"))
+            listed = (run / "bad_steps" / f"step-{line['step']:05}.txt").read_text().splitlines()
+            blamed = [one.split("\t")[0] for one in listed if one.endswith("\tbad")]
+            self.assertEqual(len(listed), line["documents"], line)
+            self.assertGreater(len(blamed), 0, listed)
+            self.assertIn(blamed[0], said)
 
     # Those before the checkpoint stay counted once.
     def test_steps_without_a_label_before_one(self):
