@@ -2,7 +2,7 @@
 # libFuzzer over the readers of files and the messages of the rendezvous: each for so many seconds, or those that
 # are named.
 #   scripts/fuzz.sh 60 [plan.json state.json rendezvous ...]
-# It begins with the corpus in the tree, tests/fuzz/corpus/ or the sound file of tests/run/readers.h.  Ends with 1
+# It begins with the corpus in the tree, tests/fuzz/corpus/, and the sound file of tests/run/readers.h.  Ends with 1
 # and the input where one did anything but read or refuse it; its form then belongs into
 # tests/run/hostile_files_test.cc, an input of the rendezvous into tests/fuzz/corpus/.
 set -euo pipefail
@@ -23,9 +23,10 @@ for name in "${names[@]}"; do
   corpus=build/fuzz/corpus/$name
   mkdir -p "$corpus" "build/fuzz/found/$name"
   echo "$name"
-  if [ "$name" = fuzz.rendezvous ]; then
-    cp tests/fuzz/corpus/rendezvous/* "$corpus"
-  else
+  if [ -d "tests/fuzz/corpus/${name#fuzz.}" ]; then
+    cp "tests/fuzz/corpus/${name#fuzz.}"/* "$corpus"
+  fi
+  if [ "$name" != fuzz.rendezvous ]; then
     ln -sf fuzz.readers "$bin/$name"
     PARADYSE_FUZZ_CORPUS=$corpus "$bin/$name" -runs=0 "$corpus" >/dev/null 2>&1
   fi

@@ -1,6 +1,5 @@
 // libFuzzer over the readers of tests/run/readers.h: this program's name says which, fuzz.plan_json
 // (scripts/fuzz.sh).  What a reader throws to refuse a file is fine; all else ends the program.
-#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,15 +13,7 @@
 namespace paradyse::test {
 namespace {
 
-std::string program_name(const Reader& reader) {
-  std::string name = "fuzz." + reader.name;
-  for (char& letter : name) {
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0 && letter != '.') {
-      letter = '_';
-    }
-  }
-  return name;
-}
+std::string program_name(const Reader& reader) { return "fuzz." + corpus_name(reader); }
 
 const Reader* chosen = nullptr;
 

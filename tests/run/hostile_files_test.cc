@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -257,20 +258,25 @@ INSTANTIATE_TEST_SUITE_P(
     Readers, HostileFiles, testing::Range<std::size_t>(0, readers().size()), name_of);
 
 TEST(HostileFilesOfTheTest, AreSoundBeforeTheyAreDamaged) {
-  const std::map<std::string, bool> parts = {
-      // of a whole that is elsewhere, or too much to write here
-      {"costs.json", true},
-      {"a.profile.jsonl", true},
-      {"prepared/data.json", true},
-      {"weights/model.safetensors.index.json", true}};
+  const fs::path corpus = fs::path(PARADYSE_SOURCE_DIR) / "tests/fuzz/corpus";
+  std::set<std::string> used = {"rendezvous"};  // conversation_test.cc
   for (const Reader& reader : readers()) {
-    const test::Folder folder;
-    const fs::path file = folder / "given" / reader.name;
-    fs::create_directories(file.parent_path());
-    test::write_bytes(file, reader.sound);
-    if (!parts.contains(reader.name)) {
-      EXPECT_NO_THROW(reader.read(file)) << reader.name;
+    std::map<std::string, std::string> accepted = {{"sound", reader.sound}};
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(corpus / test::corpus_name(reader), none)) {
+      accepted[entry.path().filename().string()] = content_of(entry.path()).value();
+      used.insert(test::corpus_name(reader));
     }
+    for (const auto& [name, content] : accepted) {
+      const test::Folder folder;
+      const fs::path file = folder / "given" / reader.name;
+      fs::create_directories(file.parent_path());
+      test::write_bytes(file, content);
+      EXPECT_NO_THROW(reader.read(file)) << reader.name << ": " << name;
+    }
+  }
+  for (const auto& entry : fs::directory_iterator(corpus)) {
+    EXPECT_TRUE(used.contains(entry.path().filename().string())) << entry.path();
   }
 }
 

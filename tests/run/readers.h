@@ -2,6 +2,8 @@
 // reader. hostile_files_test.cc damages them, tests/fuzz/ does so endlessly.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -42,6 +44,13 @@ struct Reader {
   bool binary = false;    // no text
   bool any_end = false;   // what stands behind that which is read does not matter
 };
+
+// Files that it accepts are in tests/fuzz/corpus/, in a folder of this name.
+inline std::string corpus_name(const Reader& reader) {
+  std::string name = reader.name;
+  std::ranges::replace(name, '/', '_');
+  return name;
+}
 
 inline std::string source_file(const std::string& name) {
   return content_of(fs::path(PARADYSE_SOURCE_DIR) / name).value();
@@ -95,7 +104,7 @@ inline constexpr const char* kPlan = R"({"format": "paradyse-plan", "version": 1
 inline constexpr const char* kPrepared =
     R"({"format": "paradyse-data", "version": 1, "vocab_size": 256,
  "tokenizer": {"name": "t", "sha256": "00"}, "sources": ["a"],
- "shards": [{"name": "s", "documents": 1, "tokens": 3, "labels": 3, "sha256": "00"}]})";
+ "shards": [{"name": "s", "documents": 1, "tokens": 3, "labels": 2, "sha256": "00"}]})";
 
 inline constexpr const char* kStockholm =
     "# STOCKHOLM 1.0\na  MKV-LIERW\nb  MKVALIE.W\n#=GC MM ...m.....\n//\n";
@@ -142,10 +151,10 @@ inline const std::vector<Reader>& readers() {
        .sound = kPlan,
        .read = [](const fs::path& file) { problems(read_plan(file)); }},
       {.name = "costs.json",
-       .sound = R"({"format": "paradyse-costs", "version": 1})",
+       .sound = source_file("tests/fuzz/corpus/costs.json/structured"),
        .read = [](const fs::path& file) { read_costs(file); }},
       {.name = "a.profile.jsonl",
-       .sound = R"({"format": "paradyse-profile", "version": 1})",
+       .sound = source_file("tests/fuzz/corpus/a.profile.jsonl/each_probe"),
        .read = [](const fs::path& file) { read_profile(file); }},
       {.name = "layers.json",
        .sound =
@@ -154,6 +163,10 @@ inline const std::vector<Reader>& readers() {
       {.name = "lengths.txt",
        .sound = "5\n70\n",
        .read = [](const fs::path& file) { read_lengths(file, 512); }},
+      {.name = "lengths.gz",
+       .sound = source_file("tests/fuzz/corpus/lengths.gz/members"),
+       .read = [](const fs::path& file) { read_lengths(file, 512); },
+       .binary = true},
       {.name = "samples.txt",
        .sound = "frames=5 patches=70\npatches=3,frames=2\n",
        .read =
@@ -200,7 +213,13 @@ inline const std::vector<Reader>& readers() {
        .binary = true},
       {.name = "prepared/data.json",
        .sound = kPrepared,
-       .read = [](const fs::path& file) { read_corpus(data_at(file.parent_path())); }},
+       .read =
+           [](const fs::path& file) {
+             write_bytes(file.parent_path() / "s.idx", megatron_index({3}, 8, 2));
+             write_bytes(file.parent_path() / "s.bin", std::string("\1\0\2\0\3\0", 6));
+             read_corpus(data_at(file.parent_path()));
+           },
+       .optional = true},  // then the shard is a pair of Megatron's
       {.name = "rows.a3m",
        .sound = ">a\nMKVLIERW\n>b\nMKV-aIERW\n",
        .read = [](const fs::path& file) { read_alignment_file(file); }},
@@ -222,7 +241,27 @@ inline const std::vector<Reader>& readers() {
        .optional = true},
       {.name = "weights/model.safetensors.index.json",
        .sound = R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})",
-       .read = [](const fs::path& file) { weight_files(file.parent_path()); }},
+       .read =
+           [](const fs::path& file) {
+             const std::string header =
+                 R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})";
+             std::string bytes;
+             put(bytes, std::uint64_t{header.size()});
+             write_bytes(
+                 file.parent_path() / "model-00001-of-00001.safetensors",
+                 bytes + header + std::string(4, '\0'));
+             weight_files(file.parent_path());
+           }},
+      {.name = "adapter/adapter_config.json",
+       .sound = source_file("tests/fuzz/corpus/adapter_adapter_config.json/peft"),
+       .read =
+           [](const fs::path& file) {
+             const fs::path base = file.parent_path() / "base";
+             fs::create_directories(base);
+             write_bytes(
+                 base / "config.json", source_file("tests/golden/hf_llama_gqa/config.json"));
+             read_model(file.parent_path());
+           }},
       {.name = "state.json",
        .sound = sound_state(),
        .read = [](const fs::path& file) { checkpoint_state(file_text(file), file.string()); }},
