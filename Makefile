@@ -52,8 +52,12 @@ gpu-bundle: deps-cuda build/cuda/build.ninja
 	cmake --build --preset cuda -j $(JOBS) --target paradyse device_tests
 	scripts/gpu_bundle.py build/cuda
 
+# What tests left out, and why: ctest does not show it.
+SKIPPED = grep -h '^skipped: ' build/release/Testing/Temporary/LastTest.log | sort -u || true
+
 test: build-all
 	scripts/short_slices.py ctest --preset release -j 3
+	@$(SKIPPED)
 
 # All tests, the long ones too, with more repetitions; and what sanitizers can be had for.  Where there
 # is a CUDA toolkit, the programs with CUDA are compiled, linked and bundled for a machine with a GPU,
@@ -66,6 +70,7 @@ test-long: test-asan test-tsan build-all package $(CUDA)
 	scripts/test_package.sh build/package/paradyse_*.deb
 	cd build/debug-asan && ctest -R '^plan\.fit$$' --output-on-failure  # ten times as long there
 	scripts/short_slices.py ctest --preset release-long -j 2
+	@$(SKIPPED)
 	@$(if $(CUDA),,echo "left out: the programs with CUDA (no toolkit, or CUDA= was given)")
 
 test-asan: deps-clang build/debug-asan/build.ninja

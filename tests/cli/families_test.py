@@ -13,6 +13,7 @@ import subprocess
 import sys
 import unittest
 
+import skips
 from support import ProgramTest, gradient_error, read_tensors
 
 PYTHON = os.environ.get("PARADYSE_TORCH_PYTHON", sys.executable)
@@ -135,4 +136,4 @@ class FamiliesTest(ProgramTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    skips.main()

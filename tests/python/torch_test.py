@@ -11,6 +11,7 @@ import sys
 import unittest
 
 import paradyse
+import skips
 
 CASES = sorted((pathlib.Path(__file__).resolve().parent / "torch").glob("*_case.py"))
 PYTHON = os.environ.get("PARADYSE_TORCH_PYTHON", sys.executable)
@@ -51,4 +52,4 @@ class TorchTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    skips.main()
