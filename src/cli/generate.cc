@@ -1,5 +1,4 @@
 // paradyse generate: what a small model would write on.
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/inputs.h"
 #include "src/cli/progress.h"
+#include "src/cli/tell.h"
 #include "src/run/check/check_case.h"
 #include "src/run/check/continuation.h"
 #include "src/run/data/tokenizer_files.h"
@@ -28,8 +28,6 @@ struct GenerateOptions {
   double top_p = 1;
   std::uint64_t seed = 1;
 };
-
-constexpr std::int64_t kWindow = 512;  // tokens: each is as costly as all before it
 
 // The tokens that --prompt or --tokens say.
 std::vector<std::int32_t> prompt_of(
@@ -83,9 +81,18 @@ int run_generate(const GenerateOptions& options, const Common& common) {
        .top_k = options.top_k,
        .top_p = options.top_p,
        .seed = options.seed,
-       .window = limit == 0 ? kWindow : std::min(kWindow, limit),
+       .window = limit,
        .end_id = tokenizer.empty() ? std::nullopt : end_id_of(base)});
   waiting.reset();
+  const std::int64_t seen = std::ssize(prompt) + std::ssize(written) - 1;  // by the last token
+  if (limit > 0 && seen > limit) {
+    tell(
+        "paradyse: note: the model has {} positions: for the last token it saw the last {} of {}; "
+        "give a shorter prompt, or fewer --max-new-tokens\n",
+        limit,
+        limit,
+        seen);
+  }
   const bool bytes = options.tokens.empty();
   if (common.json) {
     print_json(
@@ -125,7 +132,8 @@ void add_generate(CLI::App& app, Common& common) {
       ->add_option(
           "--max-new-tokens",
           options->max_new_tokens,
-          "Number of tokens to generate; fewer where the tokenizer's end-of-text token comes")
+          "Number of tokens to generate; fewer where the tokenizer's end-of-text token comes. Each "
+          "sees all before it, up to the model's positions")
       ->transform(whole_numbers(1))
       ->capture_default_str();
   command

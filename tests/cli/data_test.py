@@ -3,10 +3,11 @@ import array
 import json
 import os
 import pathlib
+import random
 import struct
 import unittest
 
-from support import FAILED, TINY_LLAMA, USAGE, ProgramTest
+from support import FAILED, TINY_LLAMA, USAGE, ProgramTest, read_tensors, write_tensors
 
 
 def write_pair(prefix, documents, type="H", code=8):
@@ -188,6 +189,30 @@ trace = false
         self.assertIn("give the ids of the prompt with --tokens", self.error_of(*command, "--prompt", "ab"))
         self.assertEqual(
             self.json_of(*command, "--tokens", 10, 11, 12, "--temperature", 0)["tokens"], greedy["tokens"])
+
+    def test_generates_by_all_tokens_that_the_model_has_positions_for(self):
+        golden = pathlib.Path(__file__).resolve().parents[1] / "golden"
+        draw = random.Random(1)
+        # weights of some size, by which the first of many tokens matter
+        model = self.folder / "llama"
+        model.mkdir()
+        (model / "config.json").write_text((golden / "hf_llama_gqa/config.json").read_text())
+        write_tensors(model / "model.safetensors", {
+            name: (shape, [draw.gauss(0, 0.6) if len(shape) > 1 else value for value in values])
+            for name, (_, shape, values) in read_tensors(golden / "hf_llama_gqa/model.safetensors").items()})
+        ids = [draw.randrange(37) for _ in range(650)]
+        other = [(token + 1) % 37 for token in ids[:100]] + ids[100:]
+        # a sampled token of many: a little other logits are seen
+        command = ["generate", "--model", model, "--max-new-tokens", 12, "--seed", 3, "--tokens"]
+        self.assertNotEqual(self.json_of(*command, *ids)["tokens"], self.json_of(*command, *other)["tokens"])
+        # 41 learned positions
+        command = ["generate", "--model", golden / "hf_gpt2", "--temperature", 0, "--max-new-tokens", 2, "--tokens"]
+        ids = [draw.randrange(23) for _ in range(45)]
+        cut = self.run_program(*command, *ids)
+        self.assertEqual(cut.stderr.count("note: the model has 41 positions: for the last token it saw the last 41 of 46"), 1)
+        first = self.run_program(*command[:-3], "--max-new-tokens", 1, "--tokens", *ids[-41:])
+        self.assertEqual(first.stdout.split()[0], cut.stdout.split()[0])
+        self.assertNotIn("positions", first.stderr)
 
     def test_says_what_is_wrong(self):
         def error(*settings, code=USAGE):
