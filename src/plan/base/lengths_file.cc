@@ -14,9 +14,9 @@ namespace {
 // None: it is no length.
 std::optional<std::int64_t> length_in(std::string_view word) {
   std::int64_t n = 0;
-  const char* const end = word.data() + word.size();
-  const auto [stop, error] = std::from_chars(word.data(), end, n);
-  return error == std::errc() && stop == end && n >= 1 ? std::optional(n) : std::nullopt;
+  const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), n);
+  return error == std::errc() && stop == word.data() + word.size() && n >= 1 ? std::optional(n)
+                                                                             : std::nullopt;
 }
 
 [[noreturn]] void refuse(

@@ -32,9 +32,9 @@ std::string in_quotes(std::string_view word) { return "'" + std::string(word.sub
 // None: no whole number.
 std::optional<std::int64_t> number_in(std::string_view text) {
   std::int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && stop == text.data() + text.size() ? std::optional(number)
+                                                                   : std::nullopt;
 }
 
 // What a line says of one dim.
