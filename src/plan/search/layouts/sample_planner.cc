@@ -139,7 +139,8 @@ GroupSize::Item alone(SamplePlans& samples, const SamplesOfASize& size, int rank
       {.dims = size.dims, .rows = size.rows, .samples = 1, .ranks = ranks}, samples.messages(), {});
   GroupSize::Item item{.tokens = size.rows, .dims = size.dims};
   if (found.fitting) {
-    item.program = name(found.fitting->program.front().choice);
+    const LayerRuns& program = found.fitting->program;  // a model may have no layers
+    item.program = program.empty() ? "" : name(program.front().choice);
     item.seconds = found.fitting->seconds;
     item.fits = true;
   }
