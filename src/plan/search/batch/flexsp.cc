@@ -41,9 +41,6 @@ constexpr int kCounts = 4;
 // A plan of any sizes that could be faster by less than this is not sought: seeking takes a core
 // from training.  One of a single size is, so that none is faster than what is found.
 constexpr double kWorthSeeking = 0.99;
-// Plans of the second kind (Planning::faster_of_both) are not sought where groups of any size are
-// estimated to take so many times as long as in the first: both estimates are as far off.
-constexpr double kClearlySlower = 1.05;
 // Estimates are above what is predicted exactly by less than this, but for what lengths between
 // the rungs of their ladder (layer_costs.h) are read off too high: ranks share few tokens unevenly.
 constexpr double kRounding = 0.998;
@@ -375,10 +372,8 @@ class FlexspPlanner final : public DocumentPlanner {
  private:
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
     Groups groups(documents(), lengths, caps);
-    const double estimated = groups.estimated();
-    if (documents().worth_below() == kNever) {
-      estimated_ = estimated;
-    } else if (estimated > kClearlySlower * estimated_) {
+    // Most estimates are below what is predicted exactly.
+    if (documents().worth_below() < kNever && groups.estimated() > documents().worth_below()) {
       return {};  // the plan of the first kind is taken
     }
     Answer best = plan_by_borders(documents(), lengths, caps);
@@ -394,8 +389,6 @@ class FlexspPlanner final : public DocumentPlanner {
     }
     return best;
   }
-
-  double estimated_ = kNever;  // of groups in plans of the first kind
 };
 
 class GroupsBy final : public DocumentPlanner {

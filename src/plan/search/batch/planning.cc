@@ -14,7 +14,7 @@ constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4
 
 // A plan that gathers weights for each micro-batch is not sought where one that leaves them whole
 // would take so many times as long if it did, and they take no more than a share of the memory.
-constexpr double kFarSlower = 1.1;
+constexpr double kFarSlower = 1.05;
 constexpr double kSmallShare = 0.25;
 
 }  // namespace
