@@ -32,7 +32,7 @@ void BackgroundWork::start(std::function<void()> work) {
   };
   try {
     thread_ = std::thread([body] {
-      run_behind_training();
+      run_behind_training(Behind::late);
       body();
     });
   } catch (const std::system_error&) {  // the system has no more threads

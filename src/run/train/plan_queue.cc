@@ -84,7 +84,7 @@ PlanQueue::Batches::iterator PlanQueue::find(std::size_t step) {
 }
 
 void PlanQueue::run() {
-  run_behind_training();
+  run_behind_training(Behind::soon);
   std::unique_lock lock(mutex_);
   while (true) {
     std::shared_ptr<Batch> next;
