@@ -3,8 +3,8 @@
 
 The nodes are network namespaces of this machine with two ranks (or --ranks-per-node) on one core each (Linux, as
 root).  Data is drawn: documents of lengths that are lognormal (median 1,200, sigma 1.66, at most 96,000) scaled to
-4,096 tokens, and one of --longest for every two steps, which only four ranks hold (or all of --equal tokens); clips
-of 8 to 64 frames for a video model; alignments of up to --longest residues (120) for a protein model, the shortest a sixth of that.
+4,096 tokens, and one of --longest for every two steps, which only four ranks hold (or all of --equal tokens, or the
+next of the list --lengths, scaled likewise from --cut); clips of 8 to 64 frames for a video model; alignments of up to --longest residues (120) for a protein model, the shortest a sixth of that.
 
 A planner is a row of the table of batch planners, or static:STRATEGY: all documents on all ranks by one
 strategy, which recomputes where it must.  PLANNER+world has weights sharded over all ranks and gathered in
@@ -15,6 +15,7 @@ usage: benchmarks/two_nodes.py PROGRAM OUT.json [--family text|stdit|evoformer] 
 """
 import argparse
 import array
+import gzip
 import json
 import os
 import pathlib
@@ -49,7 +50,7 @@ def take_down():
         shell(f"ip netns del {space}", check=False)
 
 
-def set_up(mbit):
+def set_up(mbit, delay=0):
     take_down()
     a, b = SPACES
     shell(f"ip netns add {a} && ip netns add {b} && ip link add pds0 type veth peer name pds1 && "
@@ -57,7 +58,10 @@ def set_up(mbit):
     for i, space in enumerate(SPACES):
         run = f"ip netns exec {space}"
         shell(f"{run} ip addr add 10.77.0.{i + 1}/24 dev pds{i} && {run} ip link set pds{i} up && {run} ip link set lo up")
-        if mbit > 0:
+        if delay > 0:
+            limit = f" rate {mbit}mbit" if mbit > 0 else ""
+            shell(f"{run} tc qdisc add dev pds{i} root netem delay {delay}ms limit 100000{limit}")
+        elif mbit > 0:
             shell(f"{run} tc qdisc add dev pds{i} root tbf rate {mbit}mbit burst 128kb latency 2s")
 
 
@@ -77,8 +81,15 @@ def launch(program, per_node, port, *args):
     return said[0][0]
 
 
-def draw_documents(folder, rng, tokens, steps, longest, equal):
+def listed(path, cut):
+    """The lengths of a file of one a line that are at most `cut`, in order."""
+    with (gzip.open if path.endswith(".gz") else open)(path, "rt") as file:
+        return [length for line in file if 0 < (length := int(line)) <= cut]
+
+
+def draw_documents(folder, rng, tokens, steps, longest, equal, lengths_of, cut):
     """For so many steps, and one of the longest for every two; or all of one length."""
+    known = iter(listed(lengths_of, cut)) if lengths_of else None
     files = sorted(pathlib.Path("/usr/lib/python3").rglob("*.py"))[:400]
     text = b"".join(file.read_bytes() for file in files)
     if len(text) < longest:
@@ -91,9 +102,9 @@ def draw_documents(folder, rng, tokens, steps, longest, equal):
                 if equal:
                     lengths.append(equal)
                     continue
-                drawn = rng.lognormvariate(7.09, 1.66)
-                if drawn <= 96000:
-                    lengths.append(max(8, round(drawn * SCALED / 96000)))
+                drawn = next(known) if known else rng.lognormvariate(7.09, 1.66)
+                if drawn <= cut:
+                    lengths.append(max(8, round(drawn * SCALED / cut)))
             for length in lengths:
                 at = at if at + length <= len(text) else 0
                 out.write(json.dumps({"tokens": list(text[at:at + length])}) + "\n")
@@ -134,6 +145,9 @@ def main():
     parser.add_argument("--longest", type=int,
                         help="tokens of the longest document (4608), residues of the longest alignment (120)")
     parser.add_argument("--equal", type=int, help="tokens of every document, in place of drawn lengths")
+    parser.add_argument("--lengths", help="a file of document lengths, one a line (.gz too), in place of drawn ones")
+    parser.add_argument("--cut", type=int, default=96000, help="tokens of the longest that is taken: of 4,096 here")
+    parser.add_argument("--delay", type=float, default=0, help="milliseconds of every message on the link")
     parser.add_argument("--ranks-per-node", type=int, default=2)
     parser.add_argument("--steps", type=int, default=12, help="that are counted")
     parser.add_argument("--warm", type=int, default=4, help="steps before them")
@@ -151,7 +165,7 @@ def main():
     (folder / "model.toml").write_text(MODELS[options.family])
     if text:
         draw_documents(folder / "data", random.Random(1), options.tokens, options.steps + options.warm + 1,
-                       options.longest, options.equal)
+                       options.longest, options.equal, options.lengths, options.cut)
     elif options.family == "stdit":
         draw_clips(folder / "data", random.Random(1))
     else:
@@ -189,7 +203,7 @@ clips = 0
 """)
         return file
 
-    set_up(options.mbit)
+    set_up(options.mbit, options.delay)
     try:
         costs = options.costs or "none"
         if options.profile > 0 and not options.costs:
