@@ -372,8 +372,9 @@ class FlexspPlanner final : public DocumentPlanner {
  private:
   Answer make(const std::vector<std::int64_t>& lengths, Caps caps) override {
     Groups groups(documents(), lengths, caps);
-    // Most estimates are below what is predicted exactly.
-    if (documents().worth_below() < kNever && groups.estimated() > documents().worth_below()) {
+    // Most estimates are below what is predicted exactly, and others above by less.
+    if (documents().worth_below() < kNever &&
+        kWorthSeeking * groups.estimated() > documents().worth_below()) {
       return {};  // the plan of the first kind is taken
     }
     Answer best = plan_by_borders(documents(), lengths, caps);
