@@ -221,6 +221,68 @@ TEST(LayoutGraph, FindsTheCheapestPath) {
   }
 }
 
+// Many layers cost what min-plus sums say, and where the same layer again and again costs as little
+// as any others, it is all there is: a plan writes it once.
+TEST(LayoutGraph, KeepsToALayerWhereNothingIsBetter) {
+  constexpr std::size_t kLayers = 48;
+  int alike = 0;
+  for (unsigned seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const LayoutGraph graph = random_graph(random);
+    const std::vector<std::vector<int>> places = all_places(graph);
+    const auto at = [&](const std::vector<int>& some) {
+      return idx(std::ranges::find(places, some) - places.begin());
+    };
+    std::vector<std::vector<double>> one(places.size(), std::vector<double>(places.size(), kNever));
+    double again_and_again = kNever;
+    for_all(graph, 1, [&](const auto& from, const auto& to, double cost) {
+      one[at(from)][at(to)] = std::min(one[at(from)][at(to)], cost);
+      again_and_again = from == to ? std::min(again_and_again, cost) : again_and_again;
+    });
+    std::vector<double> so_far(places.size(), 0);
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      std::vector<double> next(places.size(), kNever);
+      for (std::size_t from = 0; from < places.size(); ++from) {
+        for (std::size_t to = 0; to < places.size(); ++to) {
+          next[to] = std::min(next[to], so_far[from] + one[from][to]);
+        }
+      }
+      so_far = std::move(next);
+    }
+    const double least = std::ranges::min(so_far);
+    const LayoutPath path = cheapest_path(graph, kLayers);
+    EXPECT_EQ(path.cost * static_cast<double>(kLayers), least);
+    if (again_and_again * static_cast<double>(kLayers) == least) {
+      ++alike;
+      EXPECT_EQ(path.layers, decltype(path.layers)(kLayers, path.layers.front()));
+    }
+  }
+  EXPECT_GT(alike, 100);
+}
+
+// A stream that has to lie here for one part, there for the next, and anywhere for the last one may
+// move back before that or behind it: costs are the same but for roundings.
+TEST(LayoutGraph, MovesAtTheSamePlaceInEachLayer) {
+  for (unsigned seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const auto cost = [&] { return std::uniform_real_distribution<double>(0.1, 1)(random); };
+    LayoutGraph graph{
+        .places = {2},
+        .moves = {{{0, cost()}, {cost(), 0}}},
+        .parts = {{{.at = {0}, .cost = cost()}}, {{.at = {1}, .cost = cost()}}}};
+    const double last = cost();
+    graph.parts.push_back({{.at = {0}, .cost = last}, {.at = {1}, .cost = last}});
+    const LayoutPath path = cheapest_path(graph, 48);
+    std::size_t runs = 1;
+    for (std::size_t layer = 1; layer < path.layers.size(); ++layer) {
+      runs += path.layers[layer] == path.layers[layer - 1] ? 0 : 1;
+    }
+    EXPECT_LE(runs, 2U);
+  }
+}
+
 // K parts that attend in turn along K dims, each of which may be cut where another is attended
 // along: the shard moves to the dim whose part is furthest away, K / (K - 1) moves a cycle.
 TEST(LayoutGraph, MovesToWhereItIsAttendedLast) {

@@ -1,6 +1,7 @@
 // Plans of video and protein models against closed forms: elements sent a rank, by plan and rival.
 #include "paradyse/plan/layout_planner.h"
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <string>
@@ -176,6 +177,17 @@ TEST(LayoutPlanner, NeedsLessThanDynamicAxialParallelism) {
       const LayoutPlan ours = plan_layouts(task);
       EXPECT_GE(dap.elements() / ours.elements(), ratio - 0.005);
     }
+  }
+}
+
+// Blocks of a deep trunk run alike but for the first or the last: plans stay short.
+TEST(LayoutPlanner, WritesADeepTrunkInFewRuns) {
+  const Model model = evoformer_model({.blocks = 48});
+  for (const auto& [s, r, p] :
+       {std::array{8, 30, 4}, std::array{32, 45, 4}, std::array{64, 120, 2}}) {
+    SCOPED_TRACE(testing::Message() << s << " x " << r << " on " << p);
+    const LayoutTask task{.model = &model, .documents = documents_of(s, r, p)};
+    EXPECT_LE(runs_of(choices(task, plan_layouts(task, 48))).size(), 2U);
   }
 }
 

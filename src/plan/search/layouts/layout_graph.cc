@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -108,36 +109,71 @@ LayerTable layer_table(const LayoutGraph& graph) {
   return table;
 }
 
+// What layers in a row cost.  Those that begin and end at the same border are alike: of equals the
+// row with fewer others is better, since it is written in fewer runs.
+struct RowCost {
+  double cost = kNever;
+  int others = 0;
+};
+
+RowCost operator+(const RowCost& a, const RowCost& b) {
+  return {.cost = a.cost + b.cost, .others = a.others + b.others};
+}
+
+// The best of `count` rows, none where all cost infinitely much.  Equals are sought among all once
+// the least cost is known, so that roundings do not add up from one row to the next.
+template <typename CostOf>
+std::optional<std::size_t> best_of(std::size_t count, CostOf cost_of) {
+  double least = kNever;
+  for (std::size_t i = 0; i < count; ++i) {
+    least = std::min(least, cost_of(i).cost);
+  }
+  std::optional<std::size_t> best;
+  int others = 0;
+  for (std::size_t i = 0; i < count && least < kNever; ++i) {
+    const RowCost row = cost_of(i);
+    if (row.cost <= least * (1 + kBetter) && (!best || row.others < others)) {
+      best = i;
+      others = row.others;
+    }
+  }
+  return best;
+}
+
 // Walks of 1, 2, ... layers: what each costs from border to border, and the border before the last.
 class Walks {
  public:
   explicit Walks(const LayerTable& layer) : layer_(layer) {
-    cost_.push_back(layer.cost);
+    for (std::size_t from = 0; from < layer.borders; ++from) {
+      for (std::size_t to = 0; to < layer.borders; ++to) {
+        one_.push_back({.cost = layer.cost[layer.at(from, to)], .others = from == to ? 0 : 1});
+      }
+    }
+    cost_ = one_;
     before_.emplace_back();
   }
 
-  [[nodiscard]] std::size_t layers() const { return cost_.size(); }
-  [[nodiscard]] double cost(std::size_t from, std::size_t to) const {
-    return cost_.back()[layer_.at(from, to)];
+  [[nodiscard]] std::size_t layers() const { return before_.size(); }
+  [[nodiscard]] const RowCost& cost(std::size_t from, std::size_t to) const {
+    return cost_[layer_.at(from, to)];
   }
   // One layer more: a min-plus product.
   void grow() {
     const std::size_t n = layer_.borders;
-    std::vector<double> grown(n * n, kNever);
+    std::vector<RowCost> grown(n * n);
     std::vector<std::size_t> before(n * n, 0);
     for (std::size_t from = 0; from < n; ++from) {
-      for (std::size_t middle = 0; middle < n; ++middle) {
-        const double so_far = cost_.back()[layer_.at(from, middle)];
-        for (std::size_t to = 0; to < n && so_far < kNever; ++to) {
-          const double cost = so_far + layer_.cost[layer_.at(middle, to)];
-          if (cost < grown[layer_.at(from, to)]) {
-            grown[layer_.at(from, to)] = cost;
-            before[layer_.at(from, to)] = middle;
-          }
+      for (std::size_t to = 0; to < n; ++to) {
+        const auto through = [&](std::size_t middle) {
+          return cost(from, middle) + one_[layer_.at(middle, to)];
+        };
+        if (const auto middle = best_of(n, through)) {
+          grown[layer_.at(from, to)] = through(*middle);
+          before[layer_.at(from, to)] = *middle;
         }
       }
     }
-    cost_.push_back(std::move(grown));
+    cost_ = std::move(grown);
     before_.push_back(std::move(before));
   }
   [[nodiscard]] std::vector<std::vector<std::size_t>> path(
@@ -155,7 +191,8 @@ class Walks {
 
  private:
   const LayerTable& layer_;
-  std::vector<std::vector<double>> cost_;         // [layers - 1][from][to]
+  std::vector<RowCost> one_;                      // [from][to] of one layer
+  std::vector<RowCost> cost_;                     // [from][to] of as many as there are
   std::vector<std::vector<std::size_t>> before_;  // [layers - 1][from][to]
 };
 
@@ -175,7 +212,7 @@ LayoutPath cheapest_cycle(const LayoutGraph& graph) {
   // a cycle of more borders than there are meets one twice, and falls apart into shorter ones
   for (std::size_t k = 1; k <= layer.borders; ++k) {
     for (std::size_t b = 0; b < layer.borders; ++b) {
-      const double mean = walks.cost(b, b) / static_cast<double>(k);
+      const double mean = walks.cost(b, b).cost / static_cast<double>(k);
       if (mean < best.cost * (1 - kBetter)) {
         best.cost = mean;
         layers = k;
@@ -222,31 +259,37 @@ struct Onward {
 
   std::unique_ptr<LayerTable> table;
   Walks walks;
-  std::vector<double> cost = {};       // [begin]
+  std::vector<RowCost> cost = {};      // [begin]
   std::vector<std::size_t> end = {};   // [begin]
   std::vector<std::size_t> next = {};  // [end] where the next stack begins
 };
 
 // [end of a stack] What all behind it cost, at least; and `next`, as Onward has it.
-std::vector<double> costs_behind(
+std::vector<RowCost> costs_behind(
     const LayoutStack& stack,
     const LayoutStack& behind,
     const Onward& of_behind,
     std::vector<std::size_t>& next) {
   const Borders borders(stack.graph);
   const Borders borders_behind(behind.graph);
-  std::vector<double> costs(borders.count(), kNever);
+  std::vector<RowCost> costs(borders.count());
   next.assign(borders.count(), 0);
   for (std::size_t e = 0; e < borders.count(); ++e) {
-    for (std::size_t b = 0; b < borders_behind.count(); ++b) {
-      if (of_behind.cost[b] < costs[e] &&
-          agree(stack, borders.places(e), behind, borders_behind.places(b))) {
-        costs[e] = of_behind.cost[b];
-        next[e] = b;
-      }
+    const auto going_on = best_of(borders_behind.count(), [&](std::size_t b) {
+      return agree(stack, borders.places(e), behind, borders_behind.places(b)) ? of_behind.cost[b]
+                                                                               : RowCost();
+    });
+    if (going_on) {
+      costs[e] = of_behind.cost[*going_on];
+      next[e] = *going_on;
     }
   }
   return costs;
+}
+
+// [border] Costs of beginning or ending there, where there are any.
+RowCost at(const std::vector<double>& costs, std::size_t border) {
+  return {.cost = costs.empty() ? 0 : costs[border], .others = 0};
 }
 
 }  // namespace
@@ -256,37 +299,33 @@ LayoutPath cheapest_path(
     const std::vector<double>& begin,
     const std::vector<double>& end) {
   std::vector<Onward> onward;  // of the last stack first
-  std::vector<double> behind = end;
   for (std::size_t k = stacks.size(); k-- > 0;) {
     Onward one(stacks[k]);
+    std::vector<RowCost> behind;
     if (k + 1 < stacks.size()) {
       behind = costs_behind(stacks[k], stacks[k + 1], onward.back(), one.next);
+    } else {
+      for (std::size_t e = 0; e < one.table->borders; ++e) {
+        behind.push_back(at(end, e));
+      }
     }
-    one.cost.assign(one.table->borders, kNever);
+    one.cost.resize(one.table->borders);
     one.end.assign(one.table->borders, 0);
     for (std::size_t b = 0; b < one.table->borders; ++b) {
-      for (std::size_t e = 0; e < one.table->borders; ++e) {
-        const double cost = one.walks.cost(b, e) + (behind.empty() ? 0 : behind[e]);
-        if (cost < one.cost[b]) {
-          one.cost[b] = cost;
-          one.end[b] = e;
-        }
+      const auto to = [&](std::size_t e) { return one.walks.cost(b, e) + behind[e]; };
+      if (const auto e = best_of(one.table->borders, to)) {
+        one.cost[b] = to(*e);
+        one.end[b] = *e;
       }
     }
     onward.push_back(std::move(one));
   }
-  double least = kNever;
-  std::size_t from = 0;
-  for (std::size_t b = 0; b < onward.back().cost.size(); ++b) {
-    const double cost = (begin.empty() ? 0 : begin[b]) + onward.back().cost[b];
-    if (cost < least) {
-      least = cost;
-      from = b;
-    }
-  }
-  if (least == kNever) {
+  const auto of_all = [&](std::size_t b) { return at(begin, b) + onward.back().cost[b]; };
+  const auto best = best_of(onward.back().cost.size(), of_all);
+  if (!best) {
     no_path();
   }
+  std::size_t from = *best;
   LayoutPath path;
   for (std::size_t k = 0; k < stacks.size(); ++k) {
     const Onward& one = onward[stacks.size() - 1 - k];
@@ -294,7 +333,7 @@ LayoutPath cheapest_path(
     std::ranges::move(one.walks.path(stacks[k].layers, from, to), std::back_inserter(path.layers));
     from = k + 1 < stacks.size() ? one.next[to] : 0;
   }
-  path.cost = least / static_cast<double>(path.layers.size());
+  path.cost = of_all(*best).cost / static_cast<double>(path.layers.size());
   return path;
 }
 

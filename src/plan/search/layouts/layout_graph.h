@@ -43,6 +43,7 @@ struct LayoutStack {
 
 // The layers of all stacks in a row, begun and ended at any places: `begin` and `end` [place of all
 // streams of the first and of the last stack, the last stream's fastest] are added; empty: nothing.
+// Of paths that cost the same the one that keeps to the same layer longest.
 LayoutPath cheapest_path(
     const std::vector<LayoutStack>& stacks,
     const std::vector<double>& begin = {},
