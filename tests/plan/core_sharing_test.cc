@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/time_model.h"
 #include "paradyse/plan/plan.h"
 #include "paradyse/plan/simulate.h"
 #include "src/plan/model/text/text_shape.h"
@@ -55,6 +56,21 @@ TEST(CoreSharing, GivesWhatOthersHaveLeft) {
       speeds_beside_others(four, alone({1, 2})), ElementsAre(1, DoubleNear(8.0 / 7, 1e-12)));
   EXPECT_THAT(speeds_beside_others(cluster_of(4, 4, 4), alone({1, 2, 3, 4})), Each(1));
   EXPECT_THAT(speeds_beside_others(cluster_of(4, 4, 0), alone({1, 2, 3, 4})), Each(1));
+}
+
+// A core does the work of several ranks, but no rank's work is done by several cores.
+TEST(CoreSharing, ARankHasOneCore) {
+  const auto flops_together = [](std::vector<double> of_ranks, int cores) {
+    std::vector<PartWork> works;
+    for (const double flops : of_ranks) {
+      works.emplace_back().phases[0].values[Amounts::matmul_flops] = flops;
+    }
+    return together(works, cores).phases[0].values[Amounts::matmul_flops];
+  };
+  EXPECT_EQ(flops_together({3e9, 3e9, 3e9, 3e9}, 2), 6e9);
+  EXPECT_EQ(flops_together({1e9, 5e9, 3e9, 3e9}, 2), 6e9);
+  EXPECT_EQ(flops_together({12e9, 0, 0, 0}, 2), 12e9);
+  EXPECT_EQ(flops_together({1e9, 5e9, 3e9, 3e9}, 4), 5e9);
 }
 
 TEST(CoreSharing, GoesByTheSlowestNode) {

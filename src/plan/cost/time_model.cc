@@ -130,21 +130,16 @@ double computing_seconds(const PartWork& work, const MachineNumbers& machine) {
 }
 
 PartWork together(std::span<const PartWork> of_ranks, int cores) {
-  PartWork result;
-  if (of_ranks.empty()) {
-    return result;
+  const auto seconds = [](const PartWork& work) { return part_seconds(work, MachineNumbers{}); };
+  PartWork mean;
+  if (of_ranks.size() > idx(cores)) {
+    for (const PartWork& work : of_ranks) {
+      mean += work;
+    }
+    mean *= 1.0 / cores;
   }
-  if (of_ranks.size() <= idx(cores)) {
-    return *std::max_element(
-        of_ranks.begin(), of_ranks.end(), [](const PartWork& a, const PartWork& b) {
-          return part_seconds(a, MachineNumbers{}) < part_seconds(b, MachineNumbers{});
-        });
-  }
-  for (const PartWork& work : of_ranks) {
-    result += work;
-  }
-  result *= 1.0 / cores;
-  return result;
+  const auto slowest = std::ranges::max_element(of_ranks, {}, seconds);
+  return slowest == of_ranks.end() || seconds(*slowest) < seconds(mean) ? mean : *slowest;
 }
 
 std::shared_ptr<const TimeModel> closed_form(const MachineNumbers& machine) {

@@ -73,8 +73,8 @@ PartWork part_work(const ScheduledPart& part, Seat seat, Precision precision);
 // Of that by the closed form, what a rank computes itself: nothing is sent.
 double computing_seconds(const PartWork& work, const MachineNumbers& machine);
 
-// What decides how long ranks take together that share cores: of more ranks than cores the mean
-// work of a core; else the work of the rank that is slowest by the closed form's defaults.
+// What decides how long ranks take together that share cores: the work of the rank that is slowest
+// by the closed form's defaults; of more ranks than cores the mean work of a core, if that is more.
 PartWork together(std::span<const PartWork> of_ranks, int cores);
 
 // By PartPhase.
