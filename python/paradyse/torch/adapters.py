@@ -7,9 +7,10 @@ import paradyse
 import torch
 from torch.utils.data import DataLoader
 
-from .attention import is_attached, played_attention
+from .attention import OWN, is_attached, played_attention
 from .planner import Planner
 from .steps import Step, Steps
+from .wrappers import inside
 
 
 _OWN_LOSS = {("transformers", "Trainer"), ("trl", "SFTTrainer")}  # whose compute_loss is the model's own loss
@@ -46,8 +47,7 @@ class StepTrainer:
         self._steps, self._items = steps, items
         model: Any = getattr(self, "model", None)
         if is_attached(model):
-            with played_attention(model):  # and its own from here on
-                pass
+            inside(model).set_attn_implementation(OWN)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Not prepared by accelerate, which would deal steps out to the ranks."""

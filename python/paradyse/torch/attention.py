@@ -23,6 +23,7 @@ except ImportError:
     PACKED = False
 
 NAME = "paradyse"
+OWN = "sdpa"  # of the model as it came
 _MASK = "an attention mask (documents are attended to apart, and there is no padding)"
 _REFUSED = {"attention_mask": _MASK, "sliding_window": "a sliding window", "softcap": "a soft cap of scores",
             "s_aux": "attention sinks", "sinks": "attention sinks", "position_bias": "a bias of positions",
@@ -54,14 +55,14 @@ def attach(model: torch.nn.Module) -> None:
     if not hasattr(getattr(hugging, "config", None), "get_text_config"):
         raise ValueError(f"{kind} is not supported: it has no configuration of a Hugging Face model")
     config = hugging.config.get_text_config()
-    if config._attn_implementation not in ("sdpa", NAME):
+    if config._attn_implementation not in (OWN, NAME):
         raise ValueError(f"{kind} is not supported: its attention implementation is "
                          f"{config._attn_implementation!r}; if the model has it, load it with "
-                         "attn_implementation='sdpa'")
+                         f"attn_implementation={OWN!r}")
     hook, trained = None, model.training
     try:
         expect_played(config, hugging)
-        hugging.set_attn_implementation("sdpa")
+        hugging.set_attn_implementation(OWN)
         model.eval()
         plain, begin = _own_logits(model, config)
         ALL_ATTENTION_FUNCTIONS.register(NAME, attend)
@@ -85,7 +86,7 @@ def attach(model: torch.nn.Module) -> None:
                 "not 0, 1, 2 and so on")
         setattr(hugging, _HOOKED, True)
     except BaseException as error:
-        hugging.set_attn_implementation("sdpa")
+        hugging.set_attn_implementation(OWN)
         if hook is not None:
             hook.remove()
         if isinstance(error, _NoExchange):
@@ -106,7 +107,7 @@ def own_attention(model: torch.nn.Module) -> Iterator[None]:
     """In it an attached model attends as it came, with masks, padding and caches: to evaluate and generate."""
     hugging = inside(model)
     planned = hugging.config.get_text_config()._attn_implementation
-    hugging.set_attn_implementation("sdpa")
+    hugging.set_attn_implementation(OWN)
     try:
         yield
     finally:
@@ -116,14 +117,14 @@ def own_attention(model: torch.nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def played_attention(model: torch.nn.Module) -> Iterator[None]:
     """In it the model attends by plans, and outside of it as it came."""
-    hugging = inside(model)
-    if not is_attached(hugging):
-        raise ValueError(f"{type(hugging).__name__} is not attached, so that documents would mix: call attach(model)")
-    hugging.set_attn_implementation(NAME)
+    if not is_attached(model):
+        raise ValueError(
+            f"{type(inside(model)).__name__} is not attached, so that documents would mix: call attach(model)")
+    inside(model).set_attn_implementation(NAME)
     try:
         yield
     finally:
-        hugging.set_attn_implementation("sdpa")
+        inside(model).set_attn_implementation(OWN)
 
 
 def is_attached(model: Any) -> bool:
