@@ -16,8 +16,7 @@ enum class Behind {
 // Gives cores to other threads first, from here on.  Linux has priorities of threads; where the
 // system refuses, nothing changes.  Who waits for such a thread leaves a core free for it.
 inline void run_behind_training(Behind when) {
-  static_cast<void>(
-      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), static_cast<int>(when)));
+  static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), static_cast<int>(when)));
 }
 
 }  // namespace paradyse
