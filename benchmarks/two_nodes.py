@@ -4,7 +4,8 @@
 The nodes are network namespaces of this machine with two ranks (or --ranks-per-node) on one core each (Linux, as
 root).  Data is drawn: documents of lengths that are lognormal (median 1,200, sigma 1.66, at most 96,000) scaled to
 4,096 tokens, and one of --longest for every two steps, which only four ranks hold (or all of --equal tokens, or the
-next of the list --lengths, scaled likewise from --cut); clips of 8 to 64 frames for a video model; alignments of up to --longest residues (120) for a protein model, the shortest a sixth of that.
+next of the list --lengths, scaled likewise from --cut); clips of 8 to 64 frames for a video model; alignments of up
+to --longest residues (120) for a protein model, the shortest a sixth of that.
 
 A planner is a row of the table of batch planners, or static:STRATEGY: all documents on all ranks by one
 strategy, which recomputes where it must.  PLANNER+world has weights sharded over all ranks and gathered in
@@ -81,15 +82,16 @@ def launch(program, per_node, port, *args):
     return said[0][0]
 
 
-def listed(path, cut):
-    """The lengths of a file of one a line that are at most `cut`, in order."""
+def lengths_in(path):
+    """A file's lengths, one a line, in order; ends the program where there are no more."""
     with (gzip.open if path.endswith(".gz") else open)(path, "rt") as file:
-        return [length for line in file if 0 < (length := int(line)) <= cut]
+        yield from map(int, file)
+    sys.exit(f"{path}: it has too few lengths for the steps; give fewer --steps, or a longer list")
 
 
 def draw_documents(folder, rng, tokens, steps, longest, equal, lengths_of, cut):
     """For so many steps, and one of the longest for every two; or all of one length."""
-    known = iter(listed(lengths_of, cut)) if lengths_of else None
+    known = lengths_in(lengths_of) if lengths_of else None
     files = sorted(pathlib.Path("/usr/lib/python3").rglob("*.py"))[:400]
     text = b"".join(file.read_bytes() for file in files)
     if len(text) < longest:
