@@ -1,13 +1,12 @@
 """Whether all ranks plan the same: by unlike plans some documents train twice and others never, in silence."""
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 
-from .exchange import message_device, wait
+from .exchange import gathered, message_device, wait
 
 MOST = 6  # names, and values of one, that an error lists
 
@@ -22,7 +21,7 @@ def expect_same(what: str, key: str, said: Callable[[], Mapping[str, str]], dead
     most, least = both.tolist()
     if most == -least:
         return
-    everyone = _all(dict(said()), f"what ranks say of {what}", deadline)
+    everyone = gathered(dict(said()), f"what ranks say of {what}", deadline)
     names = [name for name in dict.fromkeys(name for one in everyone for name in one)
              if len({one.get(name) for one in everyone}) > 1]
     listed = "; ".join(_by_rank(name, everyone) for name in names[:MOST])
@@ -30,19 +29,6 @@ def expect_same(what: str, key: str, said: Callable[[], Mapping[str, str]], dead
     raise ValueError(f"ranks differ in {what}, so that documents would train twice or never: {listed}{more}. Give "
                      "all ranks the same (of memory the least that a rank has, of costs one file or what "
                      "measure() gives after init_process_group)")
-
-
-def _all(said: dict[str, str], what: str, deadline: float) -> list[dict[str, str]]:
-    """[rank] As dist.all_gather_object(), which has no deadline."""
-    device, ranks = message_device(), range(dist.get_world_size())
-    text = torch.tensor(list(json.dumps(said).encode()), dtype=torch.uint8, device=device)
-    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in ranks]
-    wait(dist.all_gather(sizes, torch.tensor([len(text)], device=device), async_op=True), deadline, what)
-    most = int(max(sizes))
-    texts = [torch.zeros(most, dtype=torch.uint8, device=device) for _ in ranks]
-    padded = torch.cat([text, text.new_zeros(most - len(text))])
-    wait(dist.all_gather(texts, padded, async_op=True), deadline, what)
-    return [json.loads(bytes(one[:int(size)].tolist())) for one, size in zip(texts, sizes)]
 
 
 def _by_rank(name: str, everyone: Sequence[Mapping[str, str]]) -> str:

@@ -5,6 +5,7 @@ the query heads H r // p to H (r + 1) // p of all its tokens (Ulysses, arXiv 230
 """
 
 import math
+import pickle
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -100,6 +101,19 @@ class _AllToAll(torch.autograd.Function):
 def message_device() -> str:
     """Of tensors that travel over all ranks."""
     return "cuda" if dist.get_backend() == "nccl" else "cpu"
+
+
+def gathered(own: Any, what: str, seconds: float) -> list[Any]:
+    """[rank] What every rank has of its own: dist.all_gather_object() with a deadline, as wait()."""
+    device, ranks = message_device(), range(dist.get_world_size())
+    text = torch.frombuffer(bytearray(pickle.dumps(own)), dtype=torch.uint8).to(device)
+    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in ranks]
+    wait(dist.all_gather(sizes, torch.tensor([len(text)], device=device), async_op=True), seconds, what)
+    counts = [int(size) for size in sizes]
+    texts = [torch.zeros(max(counts), dtype=torch.uint8, device=device) for _ in ranks]
+    padded = torch.cat([text, text.new_zeros(max(counts) - len(text))])
+    wait(dist.all_gather(texts, padded, async_op=True), seconds, what)
+    return [pickle.loads(one[:count].cpu().numpy().tobytes()) for one, count in zip(texts, counts)]
 
 
 def expect_average(seconds: float) -> None:

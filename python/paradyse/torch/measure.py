@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from .attention import NAME
-from .exchange import Exchange, message_device, wait
+from .exchange import Exchange, gathered, message_device, wait
 from .items import expect_whole, finite
 from .planner import Costs
 from .steps import loss_sum, now, recompute_layers
@@ -66,9 +66,8 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
     if ranks > 1:
         pairs = zip(*(_messages(size, next(model.parameters()).device) for size in (node or ranks, ranks)))
         costs.message, costs.byte, costs.reduce = pairs
-        same = [costs]  # also in the last bit: machines may fit otherwise
-        dist.broadcast_object_list(same)
-        costs = same[0]
+        # also in the last bit: machines may fit otherwise
+        costs = gathered(costs, "the costs of rank 0", DEADLINE)[0]
     model.zero_grad(set_to_none=True)
     return costs
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import paradyse
-import torch.distributed as dist
 
+from .exchange import gathered
 from .planner import SPACES
 from .steps import Step
 
@@ -24,9 +24,8 @@ def report(steps: Sequence[Step]) -> dict[str, Any]:
             raise ValueError(f"step {number} was not played, so that it has no measured seconds: play it, or leave "
                              "it out")
     planner = steps[0].planner
-    everyone: list[Any] = [[[mb.seconds for mb in step.played] for step in steps]] * planner.ranks
-    if planner.ranks > 1:
-        dist.all_gather_object(everyone, everyone[0])
+    own = [[mb.seconds for mb in step.played] for step in steps]
+    everyone = gathered(own, "the report's seconds of all ranks", planner.deadline) if planner.ranks > 1 else [own]
     groups: dict[int, dict[str, float]] = {}
     imbalance, measured_imbalance = 0.0, 0.0
 
