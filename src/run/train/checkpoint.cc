@@ -79,10 +79,15 @@ std::vector<fs::path> files_of(const fs::path& checkpoint, const CheckpointState
 std::vector<fs::path> checkpoints_in(const fs::path& checkpoints) {
   std::map<std::int64_t, fs::path, std::greater<>> found;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints, error)) {
-    if (const auto step = step_named(entry.path().filename().string())) {
-      found.emplace(*step, entry.path());
+  fs::directory_iterator at(checkpoints, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    if (const auto step = step_named(at->path().filename().string())) {
+      found.emplace(*step, at->path());
     }
+  }
+  if (error && error != std::errc::no_such_file_or_directory &&
+      error != std::errc::not_a_directory) {  // a run would begin anew beside those that it has
+    throw std::runtime_error(checkpoints.string() + ": cannot be read: " + error.message());
   }
   std::vector<fs::path> all;
   all.reserve(found.size());
@@ -159,8 +164,11 @@ std::optional<fs::path> complete_checkpoint(const fs::path& checkpoints) {
 }
 
 std::string complete_text(const fs::path& checkpoints) {
-  const auto complete = complete_checkpoint(checkpoints);
-  return complete ? complete->string() + " is complete" : "there is no complete checkpoint";
+  std::optional<fs::path> complete;
+  const std::string why = tried([&] { complete = complete_checkpoint(checkpoints); });
+  return !why.empty() ? "which checkpoint is complete is not known: " + why
+         : complete   ? complete->string() + " is complete"
+                      : kNoneComplete;
 }
 
 void naming_complete(const fs::path& checkpoints, const std::function<void()>& body) {
@@ -308,11 +316,12 @@ void read_weights(
 void sweep_checkpoints(const fs::path& checkpoints) {
   std::error_code error;
   std::vector<fs::path> left;
-  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints, error)) {
-    const std::string name = entry.path().filename().string();
+  fs::directory_iterator at(checkpoints, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    const std::string name = at->path().filename().string();
     const bool ours = step_named(name.substr(0, name.find('.'))).has_value();
     if (ours && (name.ends_with(kPartial) || name.ends_with(kRemoved))) {
-      left.push_back(entry.path());
+      left.push_back(at->path());
     }
   }
   for (const fs::path& folder : left) {

@@ -21,7 +21,8 @@
 
 namespace paradyse {
 
-// All below `checkpoints`, the newest first.
+// All below `checkpoints`, the newest first.  Throws std::runtime_error for a folder that is there
+// and cannot be read: a run that has checkpoints would be taken for one that has none.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& checkpoints);
 std::int64_t step_of(const std::filesystem::path& checkpoint);
 
@@ -36,10 +37,12 @@ void expect_whole(
     int part = 0,
     int of = 1);
 
-// The newest that can be opened; none: there is none.  For messages: contents are not read.
+// The newest that can be opened; none: there is none.  For messages: contents are not read.  Throws
+// as checkpoints_in().
 std::optional<std::filesystem::path> complete_checkpoint(const std::filesystem::path& checkpoints);
-// "checkpoints/000050 is complete", or that there is none.
+// "checkpoints/000050 is complete", kNoneComplete, or why it cannot be told.
 std::string complete_text(const std::filesystem::path& checkpoints);
+inline constexpr const char* kNoneComplete = "there is no complete checkpoint";
 // Where `body` cannot read or write a file, the std::runtime_error says that, too.
 void naming_complete(const std::filesystem::path& checkpoints, const std::function<void()>& body);
 

@@ -70,7 +70,16 @@ void RunCheckpoints::begin(const std::filesystem::path& folder, const AdamW& opt
 }
 
 void RunCheckpoints::restore(const Resumed& from, AdamW& optimizer) {
-  read_checkpoint(from.checkpoint, from.state, session_.parameters(), optimizer);
+  try {
+    read_checkpoint(from.checkpoint, from.state, session_.parameters(), optimizer);
+  } catch (const std::exception& error) {  // a moment ago it was whole
+    throw std::runtime_error(fmt::format(
+        "the checkpoint of step {} could not be read: {}. Run paradyse train --resume {} again, "
+        "or go on from the one before with --resume-from previous",
+        from.state.step,
+        message_of(error),
+        shell_word(from.checkpoint.parent_path().parent_path().string())));
+  }
   last_ = from.state.step;
 }
 
@@ -235,16 +244,11 @@ void RunCheckpoints::prune() {
 void RunCheckpoints::failed(std::int64_t step, const std::string& why, IfNotWritten then) {
   ++failures_;
   const bool first = session_.rank() == 0;
-  const std::optional<std::filesystem::path> mine =
-      first ? complete_checkpoint(folder_) : std::nullopt;
   const std::string complete =
-      broadcast_text(mine ? mine->string() : "", "complete checkpoint", session_.world());
-  const bool any = !complete.empty();
-  const std::string what = fmt::format(
-      "the checkpoint of step {} could not be written: {}; {}",
-      step,
-      why,
-      any ? complete + " is complete" : "there is no complete checkpoint");
+      broadcast_text(first ? complete_text(folder_) : "", "complete checkpoint", session_.world());
+  const bool any = complete != kNoneComplete;
+  const std::string what =
+      fmt::format("the checkpoint of step {} could not be written: {}; {}", step, why, complete);
   if (then == IfNotWritten::tell || (then == IfNotWritten::go_on && failures_ < when_.failures)) {
     if (first) {
       note_(
