@@ -111,6 +111,30 @@ std::string read_all(const Opened& file, std::string& text, std::size_t most) {
   }
 }
 
+// The first bytes of a regular file.  Why they cannot be read, or "".
+std::string read_head(const fs::path& file, std::size_t bytes, std::string& head) {
+  const Opened opened(file);
+  if (!opened.why.empty() || opened.pipe) {
+    return opened.pipe ? "it is a pipe" : opened.why;
+  }
+  head.resize(bytes);
+  std::size_t read = 0;
+  while (read < bytes) {
+    const ssize_t more = ::read(opened.descriptor, head.data() + read, bytes - read);
+    if (more == 0) {
+      break;
+    }
+    if (more < 0 && errno != EINTR) {
+      const std::string why = std::generic_category().message(errno);
+      head.clear();
+      return why;
+    }
+    read += idx(std::max<ssize_t>(more, 0));
+  }
+  head.resize(read);
+  return "";
+}
+
 // A device or a pipe takes the text; a folder or a socket does not.  Opening never waits: not for
 // the reader of a pipe.
 void write_into(const fs::path& file, const std::string& text) {
@@ -191,10 +215,10 @@ std::string why_not_ours(
   if (!fs::is_regular_file(file, error)) {
     return "";
   }
-  if (const std::string why = why_not_readable(file); !why.empty()) {
+  std::string head;
+  if (const std::string why = read_head(file, kHead, head); !why.empty()) {
     return "exists and cannot be read, so it is not replaced: " + why;
   }
-  const std::string head = beginning_of(file, kHead);
   return head.empty() || (head.size() > at && without_blanks(std::string_view(head).substr(at))
                                                   .starts_with(without_blanks(mark)))
              ? ""
@@ -331,17 +355,8 @@ std::string why_not_readable(const fs::path& file) {
 }
 
 std::string beginning_of(const fs::path& file, std::size_t bytes) {
-  const Opened opened(file);
-  std::string head(opened.why.empty() && !opened.pipe ? bytes : 0, '\0');
-  std::size_t read = 0;
-  while (read < head.size()) {
-    const ssize_t more = ::read(opened.descriptor, head.data() + read, head.size() - read);
-    if (more <= 0 && !(more < 0 && errno == EINTR)) {
-      break;
-    }
-    read += idx(std::max<ssize_t>(more, 0));
-  }
-  head.resize(read);
+  std::string head;
+  (void)read_head(file, bytes, head);
   return head;
 }
 
