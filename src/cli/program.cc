@@ -23,6 +23,7 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/tell.h"
 #include "src/cli/version.h"
+#include "src/plan/base/shell_word.h"
 #include "src/plan/base/text_match.h"
 #include "src/plan/base/wrapped_text.h"
 
@@ -105,8 +106,27 @@ std::string full_name(const CLI::App& command) {
              : full_name(*command.get_parent()) + " " + command.get_name();
 }
 
+// The words as they would be right with -- before the command that launch starts; "": that is not
+// what they lack.
+std::string with_dashes(
+    const CLI::App& launch, const std::string& program, const std::vector<std::string>& words) {
+  const CLI::Option* const started = launch.get_option_no_throw("command");
+  if (started == nullptr || started->count() == 0 ||
+      std::ranges::find(words, "--") != words.end()) {
+    return "";
+  }
+  const auto name = std::ranges::find(words, launch.get_name());
+  const auto first = std::find(name, words.end(), started->results().front());
+  std::string line = program;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    line += (word == first ? " -- " : " ") + shell_word(*word);
+  }
+  return line;
+}
+
 // What is wrong with the command line; an unknown word comes before what is missing because of it.
-std::string usage_error(CLI::App& app, const CLI::ParseError& error) {
+std::string usage_error(
+    CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
   CLI::App& command = deepest(app);
   const std::string see = "; see " + full_name(command) + " --help";
   std::vector<std::string> options;
@@ -124,6 +144,10 @@ std::string usage_error(CLI::App& app, const CLI::ParseError& error) {
   if (!extras.empty()) {
     const std::string word = extras.front().substr(0, extras.front().find('='));
     if (word.starts_with("-")) {
+      if (const std::string line = with_dashes(command, app.get_name(), words); !line.empty()) {
+        return full_name(command) + ": unknown option " + word +
+               "; the command that it starts comes after --: " + line;
+      }
       return full_name(command) + ": unknown option " + word + did_you_mean(word, options) +
              "; known: " + joined(options, ", ") + see;
     }
@@ -202,6 +226,7 @@ int run(int argc, char** argv, std::vector<CommandGroup> groups, const std::stri
     words.erase(words.begin());
     words.emplace_back("--help");
   }
+  const std::vector<std::string> in_order = words;
   std::ranges::reverse(words);  // as CLI11 takes them
   try {
     app.parse(words);
@@ -217,7 +242,7 @@ int run(int argc, char** argv, std::vector<CommandGroup> groups, const std::stri
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    const std::string message = usage_error(app, error);
+    const std::string message = usage_error(app, error, in_order);
     const int code = report(message, kUsage, json);
     tell_other_ranks(deepest(app), {.message = message, .code = kUsage}, argc, argv);
     return code;

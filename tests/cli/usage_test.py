@@ -133,6 +133,14 @@ class UsageTest(ProgramTest):
                 (["-n", "1", "--restart", "1"], "unknown option --restart")):
             self.assertIn(words, self.error_of("launch", *options, "--", "train"))
 
+    def test_a_command_of_its_own_without_dashes_before_it(self):
+        for options, line in (
+                (["-n", "2", "train", "-c", "my run.toml", "--set", "train.steps=2"],
+                 "paradyse launch -n 2 -- train -c 'my run.toml' --set train.steps=2"),
+                (["-n", "2", "--restarts=1", "train", "--auto-resume", "one", "-c", "run.toml"],
+                 "paradyse launch -n 2 --restarts=1 -- train --auto-resume one -c run.toml")):
+            self.assertIn(f"comes after --: {line}\n", self.run_program("launch", *options, code=USAGE).stderr)
+
     def test_a_number_in_a_list_is_refused(self):
         for command, option, value in [
                 ("bench step", "--lengths", "64,0"), ("bench comm", "--bytes", "8,2000000000"),
