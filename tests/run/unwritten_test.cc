@@ -38,6 +38,23 @@ TEST(Unwritten, WaitsAndIsTriedAgain) {
   EXPECT_EQ(file_text(folder / "here"), "one\ntwo\n");
 }
 
+// A folder that is made for a file is tried again with it.
+TEST(Unwritten, FoldersAreTriedAgain) {
+  const test::Folder folder;
+  const fs::path run = folder / "run";
+  const fs::path file = run / "bad_steps" / "step";
+  Unwritten unwritten;
+  unwritten.put_in_folder(file, "documents");
+  EXPECT_THAT(
+      unwritten.flush(),
+      AllOf(HasSubstr((run / "bad_steps").string()), HasSubstr("No such file or directory")));
+  fs::create_directory(run);
+  EXPECT_EQ(unwritten.flush(), "");
+  EXPECT_EQ(file_text(file), "documents");
+  EXPECT_THAT(unwritten.refused(), HasSubstr("bad_steps"));
+  EXPECT_EQ(unwritten.refused(), "");
+}
+
 TEST(Unwritten, HasAnEnd) {
   const test::Folder folder;
   Unwritten unwritten;

@@ -124,7 +124,10 @@ std::int64_t step_of_plan(const std::string& name) {
 
 }  // namespace
 
-std::map<std::size_t, bool> plans_were_late(const fs::path& run, std::int64_t step) {
+std::map<std::size_t, bool> plans_were_late(
+    const fs::path& run,
+    std::int64_t step,
+    const std::function<void(const std::string& line)>& note) {
   std::vector<fs::path> folders = {run / "plans"};
   for (const fs::directory_entry& entry : fs::directory_iterator(run)) {
     if (entry.path().filename().string().starts_with("undone-")) {
@@ -142,7 +145,15 @@ std::map<std::size_t, bool> plans_were_late(const fs::path& run, std::int64_t st
         continue;
       }
       try {
-        late.emplace(idx(of - 1), read_plan(entry.path()).planner_name == StepPlans::kFallback);
+        const std::string text = file_text(entry.path());
+        late.emplace(
+            idx(of - 1),
+            plan_from_json(text, entry.path().string()).planner_name == StepPlans::kFallback);
+      } catch (const std::runtime_error& error) {
+        note(fmt::format(
+            "{}: whether that plan was late is not known, so step {} may get another",
+            error.what(),
+            of));
       } catch (const std::invalid_argument&) {  // killed while it was written: no step began by it
         continue;
       }
@@ -284,7 +295,8 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
   const auto written_or_waiting = [&](const fs::path& written, const std::string& text) {
     try {
       write_durably(written, text);
-    } catch (const std::runtime_error&) {  // told with all that waits
+    } catch (const std::runtime_error& error) {  // told with all that waits
+      unwritten_.add_refused(error.what());
       unwritten_.put(written, text);
     }
   };
@@ -336,7 +348,13 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
   if (rewound.config_made) {
     write_durably(file, to_toml(config));
   }
-  const LoadedConfig before = load_config(file, {});
+  const LoadedConfig before = [&] {
+    try {
+      return load_config(file, {});
+    } catch (const std::invalid_argument& error) {  // it could be read when the run was resumed
+      throw std::runtime_error(error.what());
+    }
+  }();
   const auto differs = [](const ConfigEntry& a, const ConfigEntry& b) {
     return a.value != b.value;
   };
@@ -347,7 +365,7 @@ RunFolder::Rewound RunFolder::rewind(std::int64_t step, const LoadedConfig& conf
           config.entries.end(),
           std::not_fn(differs))) {
     rewound.config_aside = free_name(path_ / fmt::format("config-until-{:06}.toml", step));
-    fs::copy_file(file, rewound.config_aside);
+    write_durably(rewound.config_aside, file_text(file));
     write_durably(file, to_toml(config));
   }
   append_text(metrics, "");
@@ -446,9 +464,7 @@ void RunFolder::write_step(const StepReport& report) {
 
 fs::path RunFolder::write_bad_step(std::int64_t step, const std::string& lines) {
   const fs::path file = path_ / "bad_steps" / fmt::format("step-{:05}.txt", step);
-  std::error_code refused;  // then writing says why
-  fs::create_directory(file.parent_path(), refused);
-  unwritten_.put(file, lines);
+  unwritten_.put_in_folder(file, lines);
   return file;
 }
 

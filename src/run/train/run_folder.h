@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,8 +18,12 @@
 namespace paradyse {
 
 // Of the steps after `step` that the run in this folder had begun, those that it put aside too, by
-// their number from 0: whether their plan was late (StepPlans), as far as one can read it.
-std::map<std::size_t, bool> plans_were_late(const std::filesystem::path& run, std::int64_t step);
+// their number from 0: whether their plan was late (StepPlans), as far as one can read it.  `note`
+// is told of files that the disk refuses.
+std::map<std::size_t, bool> plans_were_late(
+    const std::filesystem::path& run,
+    std::int64_t step,
+    const std::function<void(const std::string& line)>& note);
 
 // Where the settings of a run's adapters (adapter_config.json) are read, which began with those of
 // `lora_path`: in the folder of the run, which has a copy of them; there where it has none.
@@ -67,6 +72,8 @@ class RunFolder {
   void write_group_sizes(const std::vector<GroupSize>& sizes, std::int64_t memory_per_rank);
   // Tries again what waits; why it still does, or "".
   std::string flush() { return unwritten_.flush(); }
+  // Why one was refused since this was asked last, even if it is written by now, or "".
+  std::string refused() { return unwritten_.refused(); }
   // Those that are written are on the disk.  On any thread.  Throws std::runtime_error.
   void sync_steps() const;
   void write_summary(const TrainSummary& summary);

@@ -209,6 +209,10 @@ double RunRecord::above_median(double loss) const {
 
 void RunRecord::tell_unwritten() {
   const std::string why = folder_->flush();
+  const std::string refused = folder_->refused();
+  if (why.empty() && !unwritten_ && !refused.empty()) {
+    note(fmt::format("{}; it was tried again, and is written now", refused));
+  }
   if (why.empty() != unwritten_) {
     return;  // as it was
   }
@@ -248,7 +252,7 @@ void RunRecord::compare(BatchPlanner& known) {
       summary_.best_static = compared_to_static(known, plans);
     }
   } catch (const std::exception& error) {  // of plans made by hand, or not there any more
-    note(fmt::format("plans are not compared with the best static run: {}", error.what()));
+    note(fmt::format("plans are not compared with the best static run: {}", message_of(error)));
   }
 }
 

@@ -161,7 +161,7 @@ std::unique_ptr<StepPlans> training_plans(
           // else which plans are late would go by a clock
           .planning_seconds = config.costs.correct ? config.parallel.planning_seconds : kNeverLate,
           .decided = leads && inputs.from && !inputs.moved(config)
-                         ? plans_were_late(from.resume, inputs.first_step())
+                         ? plans_were_late(from.resume, inputs.first_step(), note)
                          : std::map<std::size_t, bool>(),
           .note = note});
   if (!leads) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,9 +10,26 @@
 #include "src/run/train/files.h"
 
 namespace paradyse {
+namespace {
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    std::filesystem::create_directory(folder, error);
+    if (error) {
+      throw std::runtime_error(folder.string() + ": cannot be made: " + error.message());
+    }
+  }
+}
+
+}  // namespace
 
 void Unwritten::put(const std::filesystem::path& file, std::string text) {
   take({.file = file, .text = std::move(text)});
+}
+
+void Unwritten::put_in_folder(const std::filesystem::path& file, std::string text) {
+  take({.file = file, .text = std::move(text), .makes_folder = true});
 }
 
 void Unwritten::append(const std::filesystem::path& file, std::string text) {
@@ -52,6 +70,9 @@ std::string Unwritten::flush() {
   std::string first;
   std::erase_if(waiting_, [&](const Text& one) {
     try {
+      if (one.makes_folder) {
+        make_folder(one.file.parent_path());
+      }
       if (one.appended) {
         append_text(one.file, one.text);
       } else {
@@ -63,6 +84,7 @@ std::string Unwritten::flush() {
       return false;
     }
   });
+  add_refused(first);
   return first;
 }
 
