@@ -17,6 +17,7 @@
 #include "src/cli/run_options.h"
 #include "src/cli/tell.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/number_text.h"
 #include "src/plan/base/printable.h"
 #include "src/plan/base/shell_word.h"
@@ -128,7 +129,7 @@ void print_plan(const TrainSummary& s) {
       fmt::print("{}", printable(step_text(run, run.steps[step], plan)));
     }
   } catch (const std::exception& error) {  // the run is over and saved
-    tell("no plan is shown: {}\n", error.what());
+    tell("no plan is shown: {}\n", message_of(error));
   }
 }
 

@@ -166,8 +166,11 @@ std::uint64_t hash_of_blocks(
         continue;
       }
       const std::int64_t length = std::min(kBlock, size - begin);
+      errno = 0;
       if (!stream.seekg(begin) || !stream.read(bytes.data(), length)) {
-        throw std::invalid_argument(file.string() + ": cannot be read to its end");
+        throw std::invalid_argument(
+            file.string() + ": cannot be read to its end" +
+            (errno == 0 ? "" : ": " + std::generic_category().message(errno)));
       }
       Xxh64 hash;
       hash.add({reinterpret_cast<const char*>(&block), sizeof(block)});

@@ -1,7 +1,6 @@
 #include "src/run/train/files.h"
 
 #include <cerrno>
-#include <fstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -42,13 +41,6 @@ class Handle {
   int file_;
 };
 
-std::ifstream opened(const fs::path& path) {
-  if (const std::string why = why_not_readable(path); !why.empty()) {
-    throw std::runtime_error(path.string() + ": cannot be read: " + why);
-  }
-  return {path, std::ios::binary};
-}
-
 void replace(const fs::path& path, const std::string& text, bool durably) {
   fs::path partial = path;
   partial += ".partial";
@@ -61,12 +53,12 @@ void replace(const fs::path& path, const std::string& text, bool durably) {
     if (!write_all(file.get(), text) || (durably && ::fsync(file.get()) != 0) || !file.close()) {
       refuse(partial, "cannot be written");
     }
+    if (::rename(partial.c_str(), path.c_str()) != 0) {
+      refuse(path, "cannot be written: " + partial.string() + " cannot get its name");
+    }
   } catch (...) {
     ::unlink(partial.c_str());
     throw;
-  }
-  if (::rename(partial.c_str(), path.c_str()) != 0) {
-    refuse(path, "cannot be put in place of " + partial.string());
   }
 }
 
@@ -110,17 +102,23 @@ std::string file_text(const fs::path& path, std::size_t most) {
 
 std::string file_xxh64(const fs::path& path) {
   constexpr std::size_t kBlock = 1 << 20;
-  std::ifstream stream = opened(path);
+  if (const std::string why = why_not_readable(path); !why.empty()) {
+    throw std::runtime_error(path.string() + ": cannot be read: " + why);
+  }
+  const Handle file(path, O_RDONLY);
   std::vector<char> block(kBlock);
   Xxh64 check;
-  while (stream) {
-    stream.read(block.data(), static_cast<std::streamsize>(block.size()));
-    check.add({block.data(), idx(stream.gcount())});
+  while (true) {
+    const ssize_t bytes = file.get() < 0 ? -1 : ::read(file.get(), block.data(), block.size());
+    if (bytes == 0) {
+      return check.hex();
+    }
+    if (bytes > 0) {
+      check.add({block.data(), idx(bytes)});
+    } else if (errno != EINTR) {
+      refuse(path, "cannot be read");
+    }
   }
-  if (stream.bad()) {
-    throw std::runtime_error(path.string() + ": cannot be read to its end");
-  }
-  return check.hex();
 }
 
 fs::path free_name(const fs::path& path) {

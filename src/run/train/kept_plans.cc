@@ -1,6 +1,7 @@
 #include "src/run/train/kept_plans.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <stdexcept>
 #include <system_error>
 #include <vector>
@@ -22,8 +23,10 @@ fs::path given_in(const fs::path& run) { return run / "given"; }
 // Of all that is kept, names and contents; "": nothing is.
 std::string hash_of_kept(const fs::path& run) {
   std::vector<fs::path> files;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(given_in(run), error)) {
+  const fs::path given = given_in(run);
+  for (const fs::directory_entry& entry : fs::exists(given)
+                                              ? fs::recursive_directory_iterator(given)
+                                              : fs::recursive_directory_iterator()) {
     if (entry.is_regular_file()) {
       files.push_back(entry.path());
     }

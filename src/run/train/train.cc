@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/disk_file.h"
 #include "src/plan/search/batch/document_planner.h"
 #include "src/plan/search/layouts/sample_planner.h"
 #include "src/run/execute/trace.h"
@@ -171,7 +172,7 @@ TrainSummary train(
     try {
       record.finish(trace);                  // what was measured until then is kept
     } catch (const std::exception& error) {  // a full disk: the first failure says more
-      record.note(error.what());
+      record.note(message_of(error));
     }
     throw;
   }

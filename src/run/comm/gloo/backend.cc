@@ -16,6 +16,7 @@
 #include <fmt/ranges.h>
 
 #include "paradyse/plan/detail/index.h"
+#include "src/plan/base/disk_file.h"
 #include "src/run/comm/gloo/communicator.h"
 #include "src/run/comm/gloo/meeting.h"
 #include "src/run/comm/rendezvous/address.h"
@@ -112,7 +113,7 @@ class GlooBackend final : public Backend {
       layer_ = make_layer == nullptr ? nullptr : make_layer(*store_, *watch_);
     } catch (const std::exception& error) {
       watch_->fail(
-          fmt::format("rank {} failed: {}", options.rank, error.what()), is_bad_input(error));
+          fmt::format("rank {} failed: {}", options.rank, message_of(error)), is_bad_input(error));
       layer_.reset();
       linger();
       throw;
@@ -166,7 +167,8 @@ class GlooBackend final : public Backend {
       body(*communicators);
       communicators->finish();
     } catch (const std::exception& error) {
-      fail(fmt::format("rank {} failed: {}", options_.rank, error.what()), is_bad_input(error));
+      fail(
+          fmt::format("rank {} failed: {}", options_.rank, message_of(error)), is_bad_input(error));
       throw;
     }
   }

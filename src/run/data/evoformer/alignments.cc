@@ -1,7 +1,8 @@
 // Alignments as files: which format a file has, and its lines.
 #include <algorithm>
-#include <fstream>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -33,11 +34,9 @@ std::string content_of_alignment(const std::filesystem::path& file) {
             kBytesALetter,
             bytes_text(available)));
   }
-  std::ifstream stream(file, std::ios::binary);
-  std::string content(static_cast<std::size_t>(bytes), '\0');
-  stream.read(content.data(), bytes);
-  if (stream.gcount() != bytes) {
-    refuse(file, "cannot be read to its end");
+  std::string content = content_of(file, static_cast<std::size_t>(bytes)).value_or("");
+  if (std::cmp_not_equal(content.size(), bytes)) {
+    refuse(file, "was changed while it was read");
   }
   return content;
 }
