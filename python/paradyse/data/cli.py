@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from .chat import LOSSES
-from .container import replace_file
+from .container import named, replace_file
 from .convert import TARGETS, convert
 from .corpus import opened_corpus
 from .document import expect_ids
@@ -212,7 +212,7 @@ def expect_ours(svg: Path, inputs: list[str], force: bool) -> None:
         return
     begin = b""
     if svg.is_file():
-        with open(svg, "rb") as file:
+        with named(svg), open(svg, "rb") as file:
             begin = file.read(len(FIRST))
     if begin != FIRST.encode():
         refuse(svg, "is there already, and is no picture of paradyse-data stats; give another FILE, or --force to replace "

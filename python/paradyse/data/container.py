@@ -16,6 +16,8 @@ import os
 import secrets
 import stat
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,16 +47,34 @@ def new_file(path: Path) -> IO[bytes]:
             continue
 
 
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Errors of an open file name none; here they name this one."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def put(file: IO[bytes], path: Path, content: bytes) -> None:
+    """Writes to a new file that is to become `path`."""
+    with named(path):
+        file.write(content)
+
+
 def settle(file: IO[bytes], path: Path) -> None:
     """Gives a new file, now complete, its name."""
-    file.flush()
-    os.fsync(file.fileno())
-    os.replace(file.name, path)
+    with named(path):
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(file.name, path)
 
 
 def discard(file: IO[bytes]) -> None:
     """Removes a new file, unless it has got its name."""
-    file.close()
+    with suppress(OSError):  # of what it still had to write, where the disk is full
+        file.close()
     Path(file.name).unlink(missing_ok=True)
 
 
@@ -69,7 +89,7 @@ def replace_file(path: Path, content: bytes) -> None:
     try:
         if path.exists():
             os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-        file.write(content)
+        put(file, path, content)
         settle(file, path)
     finally:
         discard(file)
@@ -90,7 +110,7 @@ class PairWriter:
             refuse(self.prefix, f"document {len(self._lengths)} has an id from {values.min()} to {values.max()}, and "
                    f"the file's type {self.dtype} holds {limits.min} to {limits.max}")
         content = values.astype(self.dtype.newbyteorder("<")).tobytes()
-        self._bin.write(content)
+        put(self._bin, beside(self.prefix, ".bin"), content)
         self._hash.update(content)
         self._lengths.append(len(values))
 
@@ -120,7 +140,7 @@ class Pair:
             if not path.is_file():
                 refuse(path, "is not there; an indexed data set of Megatron has a .idx and a .bin of the same name")
         head, size = len(MAGIC) + HEAD.size, index.stat().st_size
-        with open(index, "rb") as file:
+        with named(index), open(index, "rb") as file:
             begin = file.read(head)
         if len(begin) < head or not begin.startswith(MAGIC):
             refuse(index, "is not an index of Megatron's indexed data sets (it does not begin with MMIDIDX); the older "
@@ -136,7 +156,8 @@ class Pair:
             refuse(index, f"has {size} bytes, but its {sequences} sequences and {documents} bounds of documents take "
                    f"{whole}; the file is damaged: write it anew")
         self.dtype = np.dtype(CODES[code]).newbyteorder("<")
-        content = np.memmap(index, np.uint8, "r")[head:]
+        with named(index):
+            content = np.memmap(index, np.uint8, "r")[head:]
         self._lengths = content[:4 * sequences].view("<i4")
         self._offsets = content[4 * sequences:12 * sequences].view("<i8")
         self._bounds = content[12 * sequences:].view("<i8")
@@ -148,7 +169,8 @@ class Pair:
         if int(self._bounds[0]) != 0 or int(self._bounds[-1]) != sequences or (np.diff(self._bounds) < 0).any():
             refuse(index, f"has bounds of documents that do not go up from 0 to {sequences}; the file is damaged: "
                    "write it anew")
-        self._bytes = np.memmap(data, np.uint8, "r") if size else np.zeros(0, np.uint8)
+        with named(data):
+            self._bytes = np.memmap(data, np.uint8, "r") if size else np.zeros(0, np.uint8)
         sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(self._lengths, dtype=np.int64)))
         self.lengths: Ids = np.diff(sums[self._bounds])  # tokens of each document
 

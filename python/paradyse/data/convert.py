@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .container import beside, discard, new_file, settle
+from .container import beside, discard, new_file, put, settle
 from .corpus import IGNORED, Corpus, keeps_labels, largest_id, opened_corpus
 from .document import Document, expect_ids
 from .folder import ENDINGS, Prepared, ShardWriter, write_head
@@ -121,7 +121,7 @@ def write_jsonl(documents: Iterator[Document], out: Path) -> None:
             row = {"tokens": document.ids.tolist()}
             if document.mask is not None and not document.mask.all():
                 row["labels"] = np.where(document.mask, document.ids, IGNORED).tolist()
-            file.write(json.dumps(row).encode() + b"\n")
+            put(file, out, json.dumps(row).encode() + b"\n")
         settle(file, out)
     finally:
         discard(file)

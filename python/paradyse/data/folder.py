@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .container import PARTIAL, Pair, PairWriter, beside, replace_file
+from .container import PARTIAL, Pair, PairWriter, beside, named, replace_file
 from .document import Document, Ids, Place, dtype_for, expect_ids
 from .json_file import json_file
 from .refusal import refuse
@@ -89,7 +89,8 @@ class Shard:
             if sources.stat().st_size != 16 * len(self.ids):
                 refuse(sources, f"has {sources.stat().st_size} bytes; {len(self.ids)} documents take "
                        f"{16 * len(self.ids)}: it is damaged; prepare the data anew")
-            self.sources = np.memmap(sources, "<u8", "r").reshape(-1, 2) if len(self.ids) else np.zeros((0, 2), "<u8")
+            with named(sources):
+                self.sources = np.memmap(sources, "<u8", "r").reshape(-1, 2) if len(self.ids) else np.zeros((0, 2), "<u8")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -114,7 +115,7 @@ def is_prepared(folder: Path) -> bool:
     path = folder / HEAD_FILE
     if not path.is_file():
         return False
-    with open(path, "rb") as file:
+    with named(path), open(path, "rb") as file:
         return f'"{FORMAT}"'.encode() in file.read(4096)
 
 

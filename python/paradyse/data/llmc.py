@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .container import discard, new_file, settle
+from .container import discard, named, new_file, put, settle
 from .document import Document, Ids, Place
 from .refusal import refuse
 from .tally import Tally
@@ -37,7 +37,8 @@ FLAVOURS = {"llmc-gpt2": Flavour(20240520, 1, "<u2", 50256, True, 50257),
 
 
 def flavour_of(path: Path) -> Flavour | None:
-    head = np.fromfile(path, "<i4", 2)
+    with named(path):
+        head = np.fromfile(path, "<i4", 2)
     return next((flavour for flavour in FLAVOURS.values() if head.tolist() == [flavour.magic, flavour.version]), None)
 
 
@@ -52,11 +53,13 @@ class LlmC:
         self.name, self.sources, self.flavour, self.tally = name, [name], flavour, tally
         self.vocab_size: int | None = flavour.vocab_size
         self.end_id: int | None = flavour.delimiter if flavour.at_end else None
-        count = int(np.fromfile(name, "<i4", 3)[2])
+        with named(Path(name)):
+            count = int(np.fromfile(name, "<i4", 3)[2])
         size, whole = os.path.getsize(name), HEADER * 4 + count * np.dtype(flavour.dtype).itemsize
         if size != whole:
             refuse(name, f"has {size} bytes, but its {count} tokens take {whole}; it is cut or damaged: write it anew")
-        self._stream = np.memmap(name, flavour.dtype, "r", HEADER * 4) if count else np.zeros(0, flavour.dtype)
+        with named(Path(name)):
+            self._stream = np.memmap(name, flavour.dtype, "r", HEADER * 4) if count else np.zeros(0, flavour.dtype)
 
     def __iter__(self) -> Iterator[Document]:
         delimiter, at_end = self.flavour.delimiter, self.flavour.at_end
@@ -78,7 +81,7 @@ def write_llmc(documents: Iterable[Document], kind: str, out: Path, tally: Tally
     flavour, count = FLAVOURS[kind], 0
     file = new_file(out)
     try:
-        file.write(bytes(HEADER * 4))
+        put(file, out, bytes(HEADER * 4))
         for document in documents:
             ids = _delimited(document, flavour, tally)
             tally.tokens += len(ids) - len(document.ids)  # as the file has them
@@ -87,9 +90,10 @@ def write_llmc(documents: Iterable[Document], kind: str, out: Path, tally: Tally
             if count >= 2**31:
                 refuse(out, f"would have more than {2**31 - 1} tokens, which a file of llm.c cannot; convert fewer inputs "
                        "to a file")
-            file.write(ids.astype(flavour.dtype).tobytes())
-        file.seek(0)
-        file.write(np.asarray([flavour.magic, flavour.version, count], "<i4").tobytes())
+            put(file, out, ids.astype(flavour.dtype).tobytes())
+        with named(out):
+            file.seek(0)  # writes what waits
+        put(file, out, np.asarray([flavour.magic, flavour.version, count], "<i4").tobytes())
         settle(file, out)
     finally:
         discard(file)

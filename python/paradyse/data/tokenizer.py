@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .container import named
 from .document import Place
 from .json_file import json_file
 from .meaning import Chat
@@ -154,7 +155,8 @@ class Tokenizer:
 def json_sha256(folder: str | Path) -> str | None:
     """SHA-256 of tokenizer.json, by which the program knows a tokenizer; None: there is none."""
     path = Path(folder) / "tokenizer.json"
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    with named(path):
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def digest(folder: str, chat_template: str | None = None) -> str:
@@ -165,6 +167,7 @@ def digest(folder: str, chat_template: str | None = None) -> str:
             name = path.relative_to(folder).as_posix()
             if path.is_file() and NAMES.search(name):
                 found.update(os.fsencode(name) + f"\0{path.stat().st_size}\0".encode())
-                found.update(path.read_bytes())
+                with named(path):
+                    found.update(path.read_bytes())
     found.update((chat_template or "").encode())
     return found.hexdigest()
