@@ -1,7 +1,10 @@
 // Preloaded into the program by tests/cli/file_faults_test.py: of the calls that change files below
-// PARADYSE_FAULT_FOLDER the PARADYSE_FAULT_AT-th, from 1, fails, writes only a part, or ends the
-// process, as PARADYSE_FAULT says.  It fails with ENOSPC, or EIO as PARADYSE_FAULT_ERROR says. Each
-// call is a line of PARADYSE_FAULT_LOG, with its number and the file.
+// PARADYSE_FAULT_FOLDER the PARADYSE_FAULT_AT-th, from 1, fails, is done in part, or ends the
+// process, as PARADYSE_FAULT says.  It fails with ENOSPC, or as PARADYSE_FAULT_ERROR says.  Each
+// call is a line of PARADYSE_FAULT_LOG, with its number and the file.  With PARADYSE_FAULT_READS
+// the calls are those that read files.  Only those count whose function is PARADYSE_FAULT_CALL,
+// whose file has PARADYSE_FAULT_FILE in its name and whose rank is PARADYSE_FAULT_RANK, where these
+// are set.
 //
 // The C library's own functions are looked up by name: a call of the kernel would not do, since
 // sanitizers and other preloaded libraries may stand between.
@@ -13,10 +16,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -35,8 +40,12 @@ const char* variable(const char* name) {
 bool is_below(const char* path) {
   const char* const folder = variable("PARADYSE_FAULT_FOLDER");
   const std::size_t length = std::strlen(folder);
-  return length > 0 && std::strncmp(path, folder, length) == 0;
+  const char* const rank = variable("PARADYSE_FAULT_RANK");
+  return length > 0 && std::strncmp(path, folder, length) == 0 &&
+         (*rank == '\0' || std::strcmp(rank, variable("RANK")) == 0);
 }
+
+bool reads_count() { return *variable("PARADYSE_FAULT_READS") != '\0'; }
 
 // A file by its name, or that of an open one.
 struct Named {
@@ -54,8 +63,17 @@ struct Named {
 std::atomic<long> calls{0};
 pid_t counted_by = 0;
 
+bool counts(const char* name, const Named& file) {
+  const char* const call = variable("PARADYSE_FAULT_CALL");
+  return (*call == '\0' || std::strcmp(call, name) == 0) &&
+         std::strstr(file.name, variable("PARADYSE_FAULT_FILE")) != nullptr;
+}
+
 // What happens to this call.
 Fault next(const char* name, const Named& file) {
+  if (!counts(name, file)) {
+    return Fault::none;
+  }
   if (counted_by != getpid()) {  // a fork counts anew
     counted_by = getpid();
     calls = 0;
@@ -93,7 +111,10 @@ Function* real(const char* name) {
 }
 
 int failed() {
-  errno = std::strcmp(variable("PARADYSE_FAULT_ERROR"), "EIO") == 0 ? EIO : ENOSPC;
+  const char* const error = variable("PARADYSE_FAULT_ERROR");
+  errno = std::strcmp(error, "EIO") == 0      ? EIO
+          : std::strcmp(error, "EDQUOT") == 0 ? EDQUOT
+                                              : ENOSPC;
   return -1;
 }
 
@@ -101,19 +122,41 @@ int failed() {
 template <typename Result, typename Changed, typename... Arguments>
 Result unless_it_fails(const char* name, Changed changed, Arguments... arguments) {
   const Named file(changed);
-  return file.is_below() && next(name, file) != Fault::none
+  return !reads_count() && file.is_below() && next(name, file) != Fault::none
              ? failed()
              : real<Result(Arguments...)>(name)(arguments...);
 }
 
 constexpr int kChanges = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
 
+// To open a file for reading cannot be done in part.
 bool open_fails(const char* path, int flags) {
-  return (flags & kChanges) != 0 && is_below(path) && next("open", Named(path)) != Fault::none;
+  if (reads_count() != ((flags & kChanges) == 0) || !is_below(path)) {
+    return false;
+  }
+  const Fault fault = next("open", Named(path));
+  return fault == Fault::fails || (fault == Fault::shortens && !reads_count());
+}
+
+// A read is done in part, as one that a signal ends.
+template <typename Read>
+ssize_t read_some(const char* name, int descriptor, size_t size, const Read& body) {
+  const Named file(descriptor);
+  if (!reads_count() || !file.is_below()) {
+    return body(size);
+  }
+  switch (next(name, file)) {
+    case Fault::fails:
+      return failed();
+    case Fault::shortens:
+      return body(size < 2 ? size : size / 2);
+    default:
+      return body(size);
+  }
 }
 
 FILE* opened(const char* name, const char* path, const char* mode) {
-  if (std::strchr(mode, 'r') == nullptr && open_fails(path, O_WRONLY)) {
+  if (open_fails(path, std::strchr(mode, 'r') == nullptr ? O_WRONLY : O_RDONLY)) {
     failed();
     return nullptr;
   }
@@ -149,7 +192,7 @@ FILE* fopen(const char* path, const char* mode) { return opened("fopen", path, m
 ssize_t write(int descriptor, const void* data, size_t size) {
   const auto real_write = real<ssize_t(int, const void*, size_t)>("write");
   const Named file(descriptor);
-  if (!file.is_below()) {
+  if (reads_count() || !file.is_below()) {
     return real_write(descriptor, data, size);
   }
   switch (next("write", file)) {
@@ -181,13 +224,52 @@ ssize_t copy_file_range(
   return unless_it_fails<ssize_t>("copy_file_range", to, from, from_at, to, to_at, size, flags);
 }
 
+ssize_t read(int descriptor, void* data, size_t size) {
+  return read_some("read", descriptor, size, [&](size_t part) {
+    return real<ssize_t(int, void*, size_t)>("read")(descriptor, data, part);
+  });
+}
+
+ssize_t pread(int descriptor, void* data, size_t size, off_t at) {
+  return read_some("pread", descriptor, size, [&](size_t part) {
+    return real<ssize_t(int, void*, size_t, off_t)>("pread")(descriptor, data, part, at);
+  });
+}
+
+ssize_t pread64(int descriptor, void* data, size_t size, off_t at) {
+  return read_some("pread64", descriptor, size, [&](size_t part) {
+    return real<ssize_t(int, void*, size_t, off_t)>("pread64")(descriptor, data, part, at);
+  });
+}
+
+// A file that is mapped; memory has no descriptor.
+void* mmap(void* at, size_t size, int protection, int flags, int descriptor, off_t offset) {
+  if (descriptor >= 0 && reads_count()) {
+    const Named file(descriptor);
+    if (file.is_below() && next("mmap", file) == Fault::fails) {
+      failed();
+      return MAP_FAILED;
+    }
+  }
+  return real<void*(void*, size_t, int, int, int, off_t)>("mmap")(
+      at, size, protection, flags, descriptor, offset);
+}
+
+DIR* opendir(const char* path) {
+  if (open_fails(path, O_RDONLY)) {
+    failed();
+    return nullptr;
+  }
+  return real<DIR*(const char*)>("opendir")(path);
+}
+
 // As a file system on the network has it that writes when a file is closed: closed it is, and what
 // was only read loses nothing.
 int close(int descriptor) {
   const int flags = fcntl(descriptor, F_GETFL);
   const Named file(descriptor);
-  const bool fails = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && file.is_below() &&
-                     next("close", file) != Fault::none;
+  const bool fails = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && !reads_count() &&
+                     file.is_below() && next("close", file) != Fault::none;
   const int closed = real<int(int)>("close")(descriptor);
   return fails ? failed() : closed;
 }
@@ -236,7 +318,7 @@ int openat(int folder, const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
   va_end(rest);
-  if ((flags & kChanges) != 0 && is_below(path) && next("openat", Named(path)) != Fault::none) {
+  if (open_fails(path, flags)) {
     return failed();
   }
   return real<int(int, const char*, int, ...)>("openat")(folder, path, flags, mode);

@@ -10,7 +10,7 @@ import unittest
 
 import resident
 from durable_test import DurableTest
-from support import FAILED, OK, PARADYSE
+from support import FAILED, OK, PARADYSE, USAGE
 
 LONG = "PARADYSE_TEST_LONG" in os.environ
 FAULTS = os.environ["PARADYSE_FILE_FAULTS"]
@@ -70,12 +70,15 @@ class FileCallsTest(FaultTest):
         self.addCleanup(self.program_with_faults.end)
         (self.folder / "runs").mkdir(exist_ok=True)  # else the first run has other calls than those after it
 
-    def train(self, name, saves="false", settings=(), **variables):
-        command = [PARADYSE, "train", "-c", str(self.config)]
-        for setting in (f"output.name={name}", f"checkpoint.async_save={saves}", *settings):
-            command += ["--set", setting]
-        return self.program_with_faults.run(command, 120, {
+    def with_faults(self, *words, **variables):
+        return self.program_with_faults.run([PARADYSE, *words], 120, {
             **os.environ, "PARADYSE_FAULT_FOLDER": str(self.folder / "runs"), **variables})
+
+    def train(self, name, saves="false", settings=(), **variables):
+        words = ["train", "-c", str(self.config)]
+        for setting in (f"output.name={name}", f"checkpoint.async_save={saves}", *settings):
+            words += ["--set", setting]
+        return self.with_faults(*words, **variables)
 
     def test_a_folder_that_cannot_be_locked(self):
         said = self.train("unlocked", PARADYSE_FAULT_LOCKS="none")
@@ -106,7 +109,7 @@ class FileCallsTest(FaultTest):
                 run = self.folder / "runs" / name
                 done = self.train(
                     name, saves, PARADYSE_FAULT=how, PARADYSE_FAULT_AT=str(at), PARADYSE_FAULT_ERROR=error)
-                self.assertIn(done.returncode, (OK, FAILED, 2, -signal.SIGKILL), f"{message}: {done.stderr}")
+                self.assertIn(done.returncode, (OK, FAILED, USAGE, -signal.SIGKILL), f"{message}: {done.stderr}")
                 if done.returncode != OK and how != "end":
                     self.expect_said(run, REASONS[error], done.stderr, message)
                 self.expect_to_go_on(run, straight, message)
@@ -118,41 +121,96 @@ class FileCallsTest(FaultTest):
         log = self.folder / "calls"
         done = self.train("straight", settings=settings, PARADYSE_FAULT_LOG=str(log))
         self.assertIn("results of later steps were moved to", done.stderr)
-        back = [line.split(" ", 2) for line in log.read_text().splitlines() if "/undone-" in line and "/plans" in line]
-        for number in {call: int(number) for number, call, _ in back}.values():
+        straight = self.folder / "runs" / "straight"
+        calls = [line.split(" ", 2)[1:] for line in log.read_text().splitlines()]
+        undone = [(call, file.removeprefix(f"{straight}/")) for call, file in calls if "/undone-" in file and "/plans" in file]
+        for call, file in dict(undone).items():
             for error, reason in REASONS.items():
-                done = self.train(error, settings=settings, PARADYSE_FAULT="fail", PARADYSE_FAULT_AT=str(number),
-                                  PARADYSE_FAULT_ERROR=error)
+                done = self.train(error, settings=settings, PARADYSE_FAULT="fail", PARADYSE_FAULT_AT="1",
+                                  PARADYSE_FAULT_CALL=call, PARADYSE_FAULT_FILE=file, PARADYSE_FAULT_ERROR=error)
                 run = self.folder / "runs" / error
                 self.assertEqual(done.returncode, FAILED, done.stderr)
-                self.expect_said(run, reason, done.stderr, number)
+                self.expect_said(run, reason, done.stderr, file)
                 self.assertIn("undone-", done.stderr)
                 shutil.rmtree(run)
+        # which documents a bad step had is told later, and a run goes on without
+        done = self.train("untold", settings=settings, PARADYSE_FAULT="fail", PARADYSE_FAULT_AT="1",
+                          PARADYSE_FAULT_CALL="mkdir", PARADYSE_FAULT_FILE="bad_steps")
+        self.assertEqual(done.returncode, OK, done.stderr)
+        self.assertIn("bad_steps: cannot be made: No space left on device; it was tried again", done.stderr)
+        untold = self.folder / "runs" / "untold"
+        self.expect_same_losses(untold, straight)
+        self.assertEqual(*(sorted(file.name for file in (run / "bad_steps").iterdir()) for run in (untold, straight)))
 
     def test_the_first_checkpoint_and_the_last_are_tried_again(self):
-        log = self.folder / "calls"
-        done = self.train("straight", PARADYSE_FAULT_LOG=str(log))
-        self.assertEqual(done.returncode, OK, done.stderr)
         straight = self.folder / "runs" / "straight"
-        lines = [line.split(" ", 2) for line in log.read_text().splitlines()]
+        self.assertEqual(self.train("straight").returncode, OK)
+        of_step = {step: {"PARADYSE_FAULT_CALL": "fsync", "PARADYSE_FAULT_FILE": f"checkpoints/{step:06}."} for step in (2, 4)}
         for step, words in ((2, ["there is no complete checkpoint. Training continues",
                                  "failure 1 of checkpoint.failures = 3", "the checkpoint of step 4 could be written"]),
                             (4, ["it is the last one, so it is tried again in 1 s"])):
-            at = next(int(number) for number, call, file in lines
-                      if call == "fsync" and f"checkpoints/{step:06}." in file)
             for error, reason in REASONS.items():
                 with self.subTest(step, error=error):
                     name = f"{error}{step}"
-                    done = self.train(name, PARADYSE_FAULT="fail", PARADYSE_FAULT_AT=str(at), PARADYSE_FAULT_ERROR=error)
+                    done = self.train(name, PARADYSE_FAULT="fail", PARADYSE_FAULT_AT="1", PARADYSE_FAULT_ERROR=error,
+                                      **of_step[step])
                     self.assertEqual(done.returncode, OK, done.stderr)
                     for word in (f"the checkpoint of step {step} could not be written: ", reason, *words):
                         self.assertIn(word, done.stderr)
                     self.expect_same_losses(self.folder / "runs" / name, straight, name)
         # from here on the disk is full: it is tried as often as checkpoint.failures says, or three times
-        done = self.train("full", PARADYSE_FAULT="full", PARADYSE_FAULT_AT=str(at))
+        done = self.train("full", PARADYSE_FAULT="full", PARADYSE_FAULT_AT="1", **of_step[4])
         self.assertEqual(done.returncode, FAILED)
         self.assertEqual(done.stderr.count("it is tried again in"), 2, done.stderr)
         self.assertRegex(done.stderr, "step 4 could not be written: .*000002 is complete. Repair the folder")
+
+    def test_a_run_whose_checkpoints_cannot_be_listed(self):
+        self.assertEqual(self.train("straight", settings=("checkpoint.keep=2",)).returncode, OK)
+        run = self.cut(self.folder / "runs" / "straight", 2, "part")
+        files = {file.relative_to(run): file.read_bytes() for file in run.rglob("*") if file.is_file()}
+        for words in (("--resume", str(run)), ("-c", str(self.config), "--auto-resume", "part")):
+            done = self.with_faults("train", *words, PARADYSE_FAULT="fail", PARADYSE_FAULT_AT="1", PARADYSE_FAULT_READS="1",
+                                PARADYSE_FAULT_FILE="/checkpoints", PARADYSE_FAULT_ERROR="EIO")
+            self.assertEqual(done.returncode, FAILED, done.stderr)
+            self.assertIn(f"{run}/checkpoints: cannot be read: Input/output error", done.stderr)
+            self.assertEqual(files, {file.relative_to(run): file.read_bytes() for file in run.rglob("*") if file.is_file()})
+            self.assertEqual({"part", "straight"}, {file.name for file in run.parent.iterdir() if file.is_dir()})
+        self.expect_to_go_on(run, self.folder / "runs" / "straight", "after it can be read")
+
+    def test_each_call_that_reads_a_file_of_a_resumed_run(self):
+        self.assertEqual(self.train("straight", settings=("checkpoint.keep=2",)).returncode, OK)
+        straight = self.folder / "runs" / "straight"
+        part = self.cut(straight, 2, "part")
+        resumed = lambda run, **variables: self.with_faults("train", "--resume", str(run), PARADYSE_FAULT_READS="1", **variables)
+        log = self.folder / "reads"
+        self.assertEqual(resumed(shutil.copytree(part, part.with_name("logged")), PARADYSE_FAULT_LOG=str(log)).returncode, OK)
+        calls = [" ".join(line.split()[1:]) for line in log.read_text().splitlines()]
+        self.assertGreaterEqual({call.split()[0] for call in calls}, {"open", "read"}, "the library sees none of these")
+        seed = random.randrange(2**32)
+        every = [(at, how) for at in range(1, len(calls) + 1) for how in ("fail", "short")]
+        for at, how in every if LONG else random.Random(seed).sample(every, 12):
+            message = f"call {at} ({calls[at - 1]}) of {len(calls)}: {how}, seed {seed}"
+            with self.subTest(message):
+                run = shutil.copytree(part, part.with_name(f"{how}{at}"))
+                done = resumed(run, PARADYSE_FAULT=how, PARADYSE_FAULT_AT=str(at), PARADYSE_FAULT_ERROR="EIO")
+                self.assertIn(done.returncode, (OK, FAILED, USAGE) if how == "fail" else (OK,), f"{message}: {done.stderr}")
+                if done.returncode != OK:
+                    said, = (line for line in done.stderr.splitlines() if "error: " in line)
+                    self.assertIn("Input/output error", said, message)
+                    self.assertIn(str(run), said, message)
+                    self.assertNotIn("filesystem error", said, message)
+                self.expect_to_go_on(run, straight, message)
+
+    def test_a_file_whose_begin_cannot_be_read_is_kept(self):
+        self.assertEqual(self.train("straight").returncode, OK)
+        page = self.folder / "runs" / "page.html"
+        page.write_text("somebody's")
+        done = self.with_faults("report", str(self.folder / "runs" / "straight"), "--out", str(page), PARADYSE_FAULT="fail",
+                            PARADYSE_FAULT_CALL="read", PARADYSE_FAULT_AT="1", PARADYSE_FAULT_READS="1",
+                            PARADYSE_FAULT_FILE="page.html", PARADYSE_FAULT_ERROR="EIO")
+        self.assertNotEqual(done.returncode, OK)
+        self.assertIn("exists and cannot be read, so it is not replaced: Input/output error", done.stderr)
+        self.assertEqual(page.read_text(), "somebody's")
 
 
 class KillsTest(FaultTest):
