@@ -22,16 +22,30 @@ AdditiveSeconds AdditiveGroup::seconds() const {
 
 namespace {
 
+// Ranks have as much of each document, or sample, and see as many pairs of it.
+bool evenly_cut(const Program& program, const Op& op) {
+  const Documents& documents = program.documents;
+  const std::int64_t pieces =
+      (documents.causal ? 2 : 1) * static_cast<std::int64_t>(program.ranks());
+  if (documents.dims.empty()) {
+    return std::ranges::all_of(
+        documents.lengths, [&](std::int64_t length) { return length % pieces == 0; });
+  }
+  const Layout& of = program.values[idx(op.in[0])].layout;
+  for (int rank = 1; rank < program.ranks(); ++rank) {
+    if (of.elements(rank) != of.elements(0)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // All ranks do the same at each hop of a ring: zigzag pieces of a document that they divide evenly
 // see as many pairs of each other wherever they lie.
 bool even_ring(
     const Program& program, const Op& op, const GroupSeats& seats, const Cluster& cluster) {
   const Documents& documents = program.documents;
-  const std::int64_t pieces =
-      (documents.causal ? 2 : 1) * static_cast<std::int64_t>(program.ranks());
-  return documents.shares.empty() && program.shape.window == 0 &&
-         std::ranges::all_of(
-             documents.lengths, [&](std::int64_t length) { return length % pieces == 0; }) &&
+  return documents.shares.empty() && program.shape.window == 0 && evenly_cut(program, op) &&
          std::ranges::all_of(
              op.heads,
              [&](const Heads& heads) { return heads.query.size() == op.heads[0].query.size(); }) &&
