@@ -1,5 +1,6 @@
 // Batches of samples: all of them, within the budget, by the least that it takes.
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <string>
@@ -10,6 +11,8 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/detail/time_model.h"
+#include "paradyse/plan/layout_planner.h"
 #include "src/plan/model/stdit/stdit.h"
 #include "src/plan/search/layouts/sample_plans.h"
 #include "tests/plan/part_seconds.h"
@@ -134,6 +137,67 @@ TEST(SamplePlanner, PutsGroupsSideBySide) {
     }
   }
   EXPECT_GE(sizes_seen.size(), test::kSanitized ? 2U : 4U);
+}
+
+// Three frames on two nodes of a rank: the layout that sends least leaves two to one of them where
+// patches would be shared evenly.  On one node it stays.
+TEST(SamplePlanner, TakesTheFasterLayoutAcrossNodes) {
+  PlanningTask task = video_task(2);
+  task.ranks_per_node = 1;
+  task.model = stdit_model({.depth = 3, .hidden = 64, .heads = 4, .kv_heads = 4});
+  task.dims = {{"frames", 3}, {"patches", 64}};
+  task.machine.cores = 2;
+  const Lengths clips = {192};
+  Documents documents = packed(clips, task.ranks, task.model.causal);
+  documents.dims = task.dims;
+  const LayoutTask layout{.model = &task.model, .documents = documents};
+  SamplePlans model(task);
+  const Plan plan = batch_planner(task)->plan(clips).plan.value();
+  Plan least = plan;
+  least.programs.begin()->second =
+      runs_of(choices(layout, plan_layouts(layout, task.model.layers)));
+  model.prediction().predict(least);
+  EXPECT_NE(plan.programs, least.programs);
+  EXPECT_LT(*plan.predicted.seconds, 0.97 * *least.predicted.seconds);
+  task.ranks_per_node = 2;
+  EXPECT_EQ(batch_planner(task)->plan(clips).plan.value().programs, least.programs);
+}
+
+// Seconds of strategies that were not measured say nothing beside those of strategies that were.
+TEST(SamplePlanner, ComparesWhatIsMeasured) {
+  class Knowing final : public TimeModel {
+   public:
+    explicit Knowing(std::set<std::string> strategies) : strategies_(std::move(strategies)) {}
+    [[nodiscard]] std::string name() const override { return "knowing"; }
+    [[nodiscard]] bool by_work() const override { return true; }
+    [[nodiscard]] bool compares(const std::string&, const std::string& strategy) const override {
+      return strategy.empty() || strategies_.contains(strategy);
+    }
+    [[nodiscard]] PartSeconds seconds(const PartQuestion& question) const override {
+      PartSeconds found = closed_form({})->seconds(question);
+      const double times = compares(question.part, question.strategy) ? 1 : 0.01;
+      std::ranges::for_each(found.phases, [&](double& phase) { phase *= times; });
+      return found;
+    }
+
+   private:
+    std::set<std::string> strategies_;
+  };
+  PlanningTask task = protein_task(2);
+  task.machine.cores = 2;
+  task.ranks_per_node = 1;
+  for (const std::string channels : {"gather", "channels"}) {
+    task.seconds = std::make_shared<Knowing>(std::set<std::string>{"Local", "gather", channels});
+    const Plan plan = batch_planner(task)->plan(Lengths{120}).plan.value();
+    std::set<std::string> taken;
+    for (const LayerChoice& layer : choices(plan.programs.begin()->second)) {
+      for (const PartChoice& part : layer) {
+        taken.insert(part.strategy);
+      }
+    }
+    // "scatter" stands in the layout that sends least
+    EXPECT_THAT(taken, testing::IsSubsetOf({"Local", "gather", channels.c_str(), "scatter"}));
+  }
 }
 
 // What steps take decides among sizes of groups.

@@ -14,6 +14,7 @@
 
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/detail/index.h"
+#include "paradyse/plan/layout_planner.h"
 #include "paradyse/run/gradients.h"
 #include "paradyse/run/session.h"
 #include "src/plan/model/evoformer/evoformer.h"
@@ -326,6 +327,45 @@ TEST(GridModels, EqualTheReferenceOnSamplesOfUnlikeSizes) {
       EXPECT_THROW(gradients(request), std::invalid_argument);
     }
   }
+}
+
+// By layouts that planners take across nodes, because they are faster than those that send least.
+TEST(GridModels, EqualTheReferenceByFasterLayouts) {
+  int others = 0;
+  for (const Subject& subject : subjects()) {
+    const Model model = subject.shape;
+    const std::vector<Sample> samples = synthetic_samples(model, subject.dims, subject.samples);
+    const reference::Weights weights = test::random_weights(model, 5);
+    const std::uint64_t seed = 11;
+    const reference::Answer expected = reference::answer(
+        subject.shape, weights, {.items = items_of(samples), .dropout_seed = seed});
+    for (const int ranks : {2, 3, 4}) {
+      PlanningTask task{
+          .model = model,
+          .dims = subject.dims,
+          .ranks = ranks,
+          .ranks_per_node = 1,
+          .machine = {},
+          .batch_planner = "groups-of-all"};
+      task.machine.cores = ranks;
+      const std::vector<std::int64_t> lengths(samples.size(), model.rows(subject.dims));
+      const Plan plan = batch_planner(task)->plan(lengths).plan.value();
+      Documents documents = packed(lengths, ranks, model.causal);
+      documents.dims = subject.dims;
+      const LayoutTask layout{.model = &model, .documents = documents};
+      others += plan.programs.begin()->second !=
+                        runs_of(choices(layout, plan_layouts(layout, model.layers)))
+                    ? 1
+                    : 0;
+      SCOPED_TRACE(subject.name + "\n" + to_json(plan));
+      GradientRequest request{
+          .model = model, .plan = &plan, .items = items_of(samples), .dtype = Dtype::float64};
+      request.dropout_seed = seed;
+      request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
+      expect_equal(request, expected, samples.size());
+    }
+  }
+  EXPECT_GE(others, 10);
 }
 
 Plan grouped_plan(const Model& model, const BatchSizes& batch, int ranks, std::mt19937& random) {

@@ -55,6 +55,10 @@ class Structured final : public TimeModel {
  public:
   [[nodiscard]] std::string name() const override { return "structured"; }
   [[nodiscard]] bool by_work() const override { return true; }
+  // What was measured does with what was; of a part of which nothing was, all do.
+  [[nodiscard]] bool compares(const std::string& part, const std::string& strategy) const override {
+    return strategies.contains({part, strategy}) || !parts.contains(part);
+  }
   [[nodiscard]] PartSeconds seconds(const PartQuestion& question) const override;
   // The strategy's, whatever the group; of one that was not measured the part's; of another part
   // the machine's.

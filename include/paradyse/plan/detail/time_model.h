@@ -104,6 +104,12 @@ class TimeModel {
   // Whether it goes by the work alone, whatever the length: then the work of several documents may
   // be asked for at once.
   [[nodiscard]] virtual bool by_work() const = 0;
+  // Whether it knows of this strategy of a part what it knows of others: by unlike knowledge they
+  // do not compare, and the best of many guesses is a guess.
+  [[nodiscard]] virtual bool compares(
+      const std::string& /*part*/, const std::string& /*strategy*/) const {
+    return true;
+  }
   // Wall seconds of each phase of one layer's part.
   [[nodiscard]] virtual PartSeconds seconds(const PartQuestion& question) const = 0;
 };

@@ -1,6 +1,7 @@
 #include "src/plan/search/layouts/part_ways.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -90,11 +91,11 @@ std::vector<Placement> PartWays::places_of(const Stream& stream) const {
     }
     all = std::move(more);
   }
-  const bool any = ranks == 1 || task_.objective == LayoutTask::Objective::seconds;
+  const bool copies = task_.objective == LayoutTask::Objective::seconds;
   std::vector<Placement> found;
   for (const Placement& place : all) {
     const bool cut = std::ranges::find(place, "R") == place.end();
-    if (any || (cut && is_even(placed(stream, task_.documents, place), ranks))) {
+    if (ranks == 1 || (cut ? is_even(placed(stream, task_.documents, place), ranks) : copies)) {
       found.push_back(place);
     }
   }
@@ -104,22 +105,27 @@ std::vector<Placement> PartWays::places_of(const Stream& stream) const {
   return found;
 }
 
-LayoutCost PartWays::cost(const ScheduledPart& part, const ScheduledPart& all_again) {
+LayoutCost PartWays::cost(const ScheduledPart& part, const ScheduledPart* all_again) {
   const int ranks = task_.documents.ranks();
   LayoutCost sum;
+  if (task_.seconds) {
+    sum.seconds = task_.seconds(part);
+    if (std::isinf(sum.seconds)) {  // nobody takes it
+      return sum;
+    }
+  }
   for (int rank = 0; rank < ranks; ++rank) {
     const Seat seat{.group_rank = rank, .domain_rank = rank};
     const GroupElements mine = sent_in_group(part, seat);
     sum.forward += static_cast<double>(mine.forward);
     sum.backward += static_cast<double>(mine.backward);
-    sum.again += static_cast<double>(sent_in_group(all_again, seat).backward);
+    if (all_again != nullptr) {
+      sum.again += static_cast<double>(sent_in_group(*all_again, seat).backward);
+    }
   }
   sum.forward /= ranks;
   sum.backward /= ranks;
   sum.again /= ranks;
-  if (task_.seconds) {
-    sum.seconds = task_.seconds(part);
-  }
   return sum;
 }
 
@@ -146,10 +152,15 @@ std::optional<PartWay> PartWays::way(const Part& part, PartChoice choice, std::s
           "is tensor parallel, but other groups of the micro-batch may have other sizes");
     }
     const ScheduledPart built = scheduled_part(task, choice);
-    PartChoice again = choice;
-    again.recompute = Recompute::full;
-    PartWay found{
-        .choice = choice, .cost = cost(built, scheduled_part(task, again)), .collectives = {}};
+    PartWay found{.choice = choice, .cost = {}, .collectives = {}};
+    if (task_.objective == LayoutTask::Objective::elements) {
+      PartChoice again = choice;
+      again.recompute = Recompute::full;
+      const ScheduledPart all_again = scheduled_part(task, again);
+      found.cost = cost(built, &all_again);
+    } else {
+      found.cost = cost(built);
+    }
     for (const Op& op : built.program().ops) {
       const OpTraits& kind = traits(op.kind);
       if (kind.meets != OpTraits::Meets::group) {
@@ -236,7 +247,7 @@ LayoutCost PartWays::move(
       task_.documents,
       domain_of(task_),
       {.with_layer = in_layer && task_.recompute.layer});
-  return cost(part, part);
+  return cost(part, &part);
 }
 
 std::string PartWays::collective_of(

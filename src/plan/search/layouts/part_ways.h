@@ -57,7 +57,8 @@ class PartWays {
   [[nodiscard]] std::vector<PartChoice> with_options(
       const Part& part, const Strategy& strategy, const PartChoice& choice) const;
   [[nodiscard]] std::vector<Placement> places_of(const Stream& stream) const;
-  LayoutCost cost(const ScheduledPart& part, const ScheduledPart& all_again);
+  // `all_again`: the same with everything made again, where that matters.
+  LayoutCost cost(const ScheduledPart& part, const ScheduledPart* all_again = nullptr);
 
   const LayoutTask& task_;
   std::vector<PlacedStream> streams_;

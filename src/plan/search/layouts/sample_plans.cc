@@ -1,13 +1,16 @@
 #include "src/plan/search/layouts/sample_plans.h"
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 #include <utility>
 
+#include "paradyse/plan/detail/costed_parts.h"
 #include "paradyse/plan/detail/index.h"
-#include "paradyse/plan/layout_planner.h"
 #include "src/plan/plan/group_timeline.h"
 #include "src/plan/search/batch/micro_batches.h"
 #include "src/plan/search/layers/layer_planner.h"
+#include "src/plan/search/layers/part_cost.h"
 #include "src/plan/search/layouts/placed_layers.h"
 
 namespace paradyse {
@@ -113,26 +116,70 @@ Documents SamplePlans::documents(const SampleGroup& group) const {
   return packed;
 }
 
-std::vector<LayerChoice> SamplePlans::layout(const SampleGroup& group) {
+LayoutTask SamplePlans::layout_task(const SampleGroup& group) {
+  return {
+      .model = &task().model,
+      .documents = documents(group),
+      .domain = costs().domain(),
+      .recompute = {.parts = savings_.levels.front(), .layer = !savings_.part_by_part},
+      .seconds = {}};
+}
+
+LayerRuns SamplePlans::fastest_layout(
+    const SampleGroup& group, const LayerRuns& sends_least, Recompute level) {
+  const std::shared_ptr<const TimeModel> by = seconds_of(task(), costs().domain());
+  const std::vector<Seat> seats = seats_side_by_side(group.ranks, task());
+  const std::vector<CostedPart> anyway = costed_parts(sends_least);
+  LayoutTask layout = layout_task(group);
+  layout.objective = LayoutTask::Objective::seconds;
+  layout.recompute.parts = level;
+  layout.seconds = [&](const ScheduledPart& part) {
+    const CostedPart asked = costed_part(part);
+    if (!asked.strategy.empty() &&
+        strategy(task().model.part(asked.part)->kind, asked.strategy).verb == Verb::hold) {
+      return std::numeric_limits<double>::infinity();  // weights are no matter of a layout
+    }
+    return by->compares(asked.part, asked.strategy) || std::ranges::count(anyway, asked) > 0
+               ? seconds_together(task(), *by, {&part, 1}, seats).total()
+               : std::numeric_limits<double>::infinity();
+  };
+  return runs_of(choices(layout, plan_layouts(layout, task().model.layers)));
+}
+
+std::vector<Recompute> SamplePlans::levels_by_seconds(const SampleGroup& group) const {
+  if (group.ranks <= task().on_a_node()) {
+    return {};
+  }
+  return task().memory_per_rank == 0  // nothing is made again
+             ? std::vector{savings_.levels.front()}
+             : std::vector{savings_.levels.front(), savings_.levels.back()};
+}
+
+const std::vector<LayerRuns>& SamplePlans::layouts(const SampleGroup& group) {
   if (layouts_.size() >= kLayoutsKept) {
     layouts_.clear();
   }
   const auto [known, fresh] = layouts_.try_emplace({group, costs().domain()});
   if (fresh) {
-    const LayoutTask layout{
-        .model = &task().model,
-        .documents = documents(group),
-        .domain = costs().domain(),
-        .recompute = {.parts = savings_.levels.front(), .layer = !savings_.part_by_part},
-        .seconds = {}};
     try {
-      known->second = runs_of(choices(layout, plan_layouts(layout, task().model.layers)));
+      const LayoutTask layout = layout_task(group);
+      std::vector<LayerRuns>& found = known->second;
+      found.push_back(runs_of(choices(layout, plan_layouts(layout, task().model.layers))));
+      for (const Recompute level : levels_by_seconds(group)) {
+        LayerRuns fastest = fastest_layout(group, found.front(), level);
+        for (LayerRun& run : fastest) {
+          set_recompute(run.choice, layout.recompute);
+        }
+        if (std::ranges::count(found, fastest) == 0) {
+          found.push_back(std::move(fastest));
+        }
+      }
     } catch (...) {
       layouts_.erase(known);
       throw;
     }
   }
-  return choices(known->second);
+  return known->second;
 }
 
 SamplePlans::Fitting SamplePlans::priced(
@@ -164,24 +211,50 @@ const SamplePlans::Found& SamplePlans::best(
 }
 
 SamplePlans::Found SamplePlans::find(const SampleGroup& group, Messages messages, Caps caps) {
+  std::vector<Fitting> all_saved;
+  for (const LayerRuns& layers : layouts(group)) {
+    all_saved.push_back(priced(group, messages, choices(layers)));
+  }
+  // within memory none is faster: what another takes already is not sought
+  std::ranges::stable_sort(all_saved, {}, &Fitting::seconds);
+  Found found;
+  double alike = std::numeric_limits<double>::infinity();
+  for (const Fitting& one : all_saved) {
+    if (!found.fitting || one.seconds < found.fitting->seconds) {
+      find_in(one, group, messages, caps, found, alike);
+    }
+  }
+  return found;
+}
+
+void SamplePlans::find_in(
+    const Fitting& all_saved,
+    const SampleGroup& group,
+    Messages messages,
+    Caps caps,
+    Found& found,
+    double& alike) {
   const Model& model = task().model;
   const std::int64_t budget = this->budget(group.samples * group.rows, caps);
-  const std::vector<LayerChoice> layouts = layout(group);
-  Found found;
-  const auto fits = [&](const std::vector<LayerChoice>& layers) {
-    Fitting tried = priced(group, messages, layers);
+  const std::vector<LayerChoice> layouts = choices(all_saved.program);
+  // The seconds of what fits.
+  const auto add = [&](Fitting tried) -> std::optional<double> {
     if (tried.bytes.total() > budget) {
       const bool less = found.least.total() == 0 || tried.bytes.total() < found.least.total();
       found.least = less ? tried.bytes : found.least;
-      return false;
+      return std::nullopt;
     }
-    if (!found.fitting || tried.seconds < found.fitting->seconds) {
+    const double seconds = tried.seconds;
+    if (!found.fitting || seconds < found.fitting->seconds) {
       found.fitting = std::move(tried);
     }
-    return true;
+    return seconds;
   };
-  if (fits(layouts) || layouts.empty()) {
-    return found;
+  const auto fits = [&](const std::vector<LayerChoice>& layers) {
+    return add(priced(group, messages, layers));
+  };
+  if (add(all_saved) || layouts.empty()) {
+    return;
   }
   PlacedLayer layer{
       .task = task(),
@@ -192,28 +265,35 @@ SamplePlans::Found SamplePlans::find(const SampleGroup& group, Messages messages
   const bool alone = group.ranks == task().ranks || weights_whole();
   layer.savings.whole &= !savings_.part_by_part || alone;
   layer.tiles = alone || task().precision.statistic <= task().precision.activation;
-  std::vector<StackWays> stacks;
-  LayerChoice all_parts;
+  std::vector<LayerChoice> of_stacks;
   for (const Stack& stack : model.stacks()) {
-    layer.choice = layouts[idx(stack.first + stack.layers / 2)];
-    all_parts.insert(all_parts.end(), layer.choice.begin(), layer.choice.end());
+    of_stacks.push_back(layouts[idx(stack.first + stack.layers / 2)]);
+    layer.choice.insert(layer.choice.end(), of_stacks.back().begin(), of_stacks.back().end());
+  }
+  // All layers alike, which is what there is to fall back on; then mixed, in the layouts where
+  // that was fastest.
+  const double before = alike;
+  for (const LayerChoice& way : ways_alike(layer)) {
+    alike = std::min(alike, fits(with(model, layouts, {&way})).value_or(alike));
+  }
+  if (alike == before && found.fitting) {
+    return;
+  }
+  std::vector<StackWays> stacks;
+  for (const Stack& stack : model.stacks()) {
+    layer.choice = of_stacks[stacks.size()];
     stacks.push_back({.layers = stack.layers, .ways = ways_of(layer)});
   }
   share_out(stacks);
-  layer.choice = std::move(all_parts);
-  // All layers alike, which is what there is to fall back on; then mixed.  What is not in a layer,
-  // and moves, show when all is counted: the capacity of layers at which all fits is bisected.
-  for (const LayerChoice& way : ways_alike(layer)) {
-    fits(with(model, layouts, {&way}));
-  }
+  // What is not in a layer, and moves, show when all is counted: the capacity of layers at which
+  // all fits is bisected.
   constexpr int kTries = 12;
   std::int64_t low = 0;
   std::int64_t high = 2 * budget;
   for (int i = 0; i < kTries && low < high; ++i) {
     const std::int64_t capacity = i == 0 ? budget - static_bytes() : low + (high - low) / 2;
     const Mixed chosen = mixed(stacks, capacity);
-    const bool small_enough = fits(with(model, layouts, chosen.ways));
-    if (small_enough) {
+    if (fits(with(model, layouts, chosen.ways))) {
       low = capacity;
     } else if (!chosen.feasible) {
       break;  // nothing takes less
@@ -221,7 +301,6 @@ SamplePlans::Found SamplePlans::find(const SampleGroup& group, Messages messages
       high = capacity;
     }
   }
-  return found;
 }
 
 }  // namespace paradyse

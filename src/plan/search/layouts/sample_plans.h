@@ -1,9 +1,11 @@
 // What samples of one size take on a group of so many ranks: what planners of whole batches put
 // together.
 //
-// The layout is the one that sends least (layout_planner.h).  Within memory, of each part of each
-// layer, is chosen what is recomputed and in how many tiles it runs (placed_layers.h); bytes are
-// those of the fullest rank, counted.
+// The layout that sends least (layout_planner.h); for a group that crosses nodes, also the one
+// whose parts and moves take the fewest predicted seconds, and of both what is predicted to be
+// faster as a whole.  Inside a node, predictions of small messages err by more than layouts differ.
+// Within memory, of each part of each layer, is chosen what is recomputed and in how many tiles it
+// runs (placed_layers.h); bytes are those of the fullest rank, counted.
 #pragma once
 
 #include <compare>
@@ -14,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "paradyse/plan/layout_planner.h"
 #include "src/plan/search/batch/planning.h"
 #include "src/plan/search/layers/part_choices.h"
 #include "src/plan/search/layouts/sample_units.h"
@@ -56,13 +59,28 @@ class SamplePlans final : public Planning {
   [[nodiscard]] Fitting priced(
       const SampleGroup& group, Messages messages, const std::vector<LayerChoice>& layers);
   [[nodiscard]] Found find(const SampleGroup& group, Messages messages, Caps caps);
-  // Placements of the layers of a group, which know nothing of memory.
-  std::vector<LayerChoice> layout(const SampleGroup& group);
+  // Looks for what is faster than `found` in the placements of `all_saved`, of which nothing is
+  // made again.  `alike`: seconds of the fastest whose layers save alike, in all placements so far.
+  void find_in(
+      const Fitting& all_saved,
+      const SampleGroup& group,
+      Messages messages,
+      Caps caps,
+      Found& found,
+      double& alike);
+  [[nodiscard]] LayoutTask layout_task(const SampleGroup& group);
+  // What is recomputed in the layouts of this group that are sought by seconds; empty: none are.
+  [[nodiscard]] std::vector<Recompute> levels_by_seconds(const SampleGroup& group) const;
+  // Of strategies whose seconds compare, and of those that the other has.
+  LayerRuns fastest_layout(const SampleGroup& group, const LayerRuns& sends_least, Recompute level);
+  // Placements of the layers of a group, which know nothing of memory: those that send least, and
+  // across nodes the fastest where they are others.
+  const std::vector<LayerRuns>& layouts(const SampleGroup& group);
 
   SavingChoices savings_;
-  // By the ranks that weights are gathered from, too; counted: nothing changes them.  A corpus may
-  // have any number of sizes: after so many they are forgotten.
-  std::map<std::pair<SampleGroup, int>, LayerRuns> layouts_;
+  // By the ranks that weights are gathered from, too; what steps teach does not change them.  A
+  // corpus may have any number of sizes: after so many they are forgotten.
+  std::map<std::pair<SampleGroup, int>, std::vector<LayerRuns>> layouts_;
   std::map<std::tuple<SampleGroup, Messages, Caps>, Found> known_;
 };
 
