@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,8 @@ def _messages(ranks: int, device: torch.device) -> tuple[float, float, float]:
     """Seconds of an all-to-all, of a byte in one and in an all-reduce, in all groups of `ranks` at once."""
     if ranks == 1:
         return 0.0, 0.0, 0.0
-    groups = [dist.new_group(range(r, r + ranks)) for r in range(0, dist.get_world_size(), ranks)]
+    deadline = timedelta(seconds=DEADLINE)
+    groups = [dist.new_group(range(r, r + ranks), timeout=deadline) for r in range(0, dist.get_world_size(), ranks)]
     group = groups[dist.get_rank() // ranks]
 
     def seconds(call: Callable[..., Any], *tensors: torch.Tensor) -> float:
