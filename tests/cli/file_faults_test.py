@@ -201,6 +201,27 @@ class FileCallsTest(FaultTest):
                     self.assertNotIn("filesystem error", said, message)
                 self.expect_to_go_on(run, straight, message)
 
+    def test_data_that_cannot_be_read_is_not_left_out(self):
+        for name in ("a", "b"):
+            (self.texts / name).mkdir()
+            (self.texts / name / "text.txt").write_text("the quick brown fox " * 40)
+        (self.texts / "b" / "data.json").write_text("{}")
+        for pattern, file, call in (("*/*.txt", "/b", "open"), ("", "/b/data.json", "read")):
+            path = self.texts / pattern
+            done = self.train("other", settings=(f"data.path={path}",), PARADYSE_FAULT="fail", PARADYSE_FAULT_CALL=call,
+                              PARADYSE_FAULT_AT="1", PARADYSE_FAULT_READS="1", PARADYSE_FAULT_ERROR="EIO",
+                              PARADYSE_FAULT_FOLDER=str(self.texts), PARADYSE_FAULT_FILE=file)
+            self.assertNotEqual(done.returncode, OK, (pattern, file))
+            self.assertIn(f"{self.texts}{file}: cannot be read: Input/output error", done.stderr)
+
+    def test_a_page_that_cannot_be_written(self):
+        self.assertEqual(self.train("straight").returncode, OK)
+        run = self.folder / "runs" / "straight"
+        done = self.with_faults("report", str(run), PARADYSE_FAULT="fail", PARADYSE_FAULT_CALL="fsync",
+                                PARADYSE_FAULT_AT="1", PARADYSE_FAULT_FILE=str(run))
+        self.assertEqual(done.returncode, FAILED, done.stderr)
+        self.assertIn("No space left on device", done.stderr)
+
     def test_a_file_whose_begin_cannot_be_read_is_kept(self):
         self.assertEqual(self.train("straight").returncode, OK)
         page = self.folder / "runs" / "page.html"

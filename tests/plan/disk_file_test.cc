@@ -167,6 +167,10 @@ TEST_F(WritableTest, TheBeginningOfAFile) {
        {folder_ / "pipe", folder_ / "nowhere", fs::path(folder_), fs::path("/dev/zero")}) {
     EXPECT_EQ(beginning_of(none, 4), "");
   }
+  EXPECT_THAT(  // whose first bytes nobody can read
+      [] { (void)beginning_of("/proc/self/mem", 4); },
+      testing::ThrowsMessage<std::runtime_error>(
+          "/proc/self/mem: cannot be read: Input/output error"));
 }
 
 TEST_F(WritableTest, AFileIsReplacedBehindItsLinks) {

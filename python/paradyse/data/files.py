@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from .folder import is_prepared
@@ -57,6 +58,42 @@ class DataFile:
     given: bool  # by its own name, or .txt: surely meant as data
 
 
+def names_in(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder), key=os.fsencode)
+    except OSError as error:
+        refuse(folder, f"cannot be read: {error.strerror}")
+
+
+def is_pattern(path: str) -> bool:
+    return bool(set("*?[") & set(path))
+
+
+def matches(pattern: Path) -> Iterator[Path]:
+    """What a pattern matches, as a shell reads it; glob leaves out in silence what cannot be read."""
+    if not is_pattern(str(pattern)):
+        if is_there(pattern):
+            yield pattern
+        return
+    for folder in matches(pattern.parent):
+        if not is_pattern(pattern.name):
+            if is_there(folder / pattern.name):
+                yield folder / pattern.name
+        elif folder.is_dir():
+            yield from (folder / name for name in names_in(folder)
+                        if fnmatchcase(name, pattern.name) and (pattern.name[0] == "." or name[0] != "."))
+
+
+def is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        refuse(path, f"cannot be read: {error.strerror}")
+    return True
+
+
 class Finder:
     """Collects files in order; `ours` are folders and files that are no data, `keys` name a document's text."""
 
@@ -78,10 +115,10 @@ class Finder:
                 self.files.append(self._named(path))
             elif not path.is_file():
                 refuse(given, "is a pipe or a device, which cannot be read twice; write it to a file")
-        elif set("*?[") & set(given):
+        elif is_pattern(given):
             if "**" in given:
                 refuse(given, "** is not supported; give the folder, which is read with its subfolders")
-            found = [Path(one) for one in glob.glob(given)]
+            found = sorted(matches(path))
             if not found:
                 refuse(given, "matches no file; give a file, a folder, or a pattern as in 'data/*.jsonl'")
             self._take_sorted([inner for one in found for inner in self._met_by_name(one)])
@@ -89,14 +126,7 @@ class Finder:
             refuse(given, "is not there; give a file, a folder, or a pattern as in 'data/*.jsonl'")
 
     def _walk(self, folder: Path) -> list[Path]:
-        paths = []
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: os.fsencode(entry.name))
-        except OSError as error:
-            refuse(folder, f"cannot be read: {error.strerror}")
-        for entry in entries:
-            paths += self._met_by_name(folder / entry.name)
-        return paths
+        return [path for name in names_in(folder) for path in self._met_by_name(folder / name)]
 
     def _met_by_name(self, path: Path) -> list[Path]:
         """In a folder, or by a pattern: the files there."""

@@ -355,8 +355,18 @@ std::string why_not_readable(const fs::path& file) {
 }
 
 std::string beginning_of(const fs::path& file, std::size_t bytes) {
+  std::error_code error;
+  const fs::file_status status = fs::status(file, error);
+  const bool known =
+      status.type() != fs::file_type::none && status.type() != fs::file_type::unknown;
+  if (known && !fs::is_regular_file(status)) {
+    return "";
+  }
   std::string head;
-  (void)read_head(file, bytes, head);
+  const std::string why = known ? read_head(file, bytes, head) : error.message();
+  if (!why.empty()) {
+    throw std::runtime_error(file.string() + ": cannot be read: " + why);
+  }
   return head;
 }
 
@@ -402,7 +412,7 @@ FileEnd::FileEnd(const fs::path& file, std::size_t bytes)
   if (descriptor_ < 0) {
     refuse("cannot be opened for writing");
   }
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     fail("is being written by another program; let that one end");
   }
   const auto end = static_cast<off_t>(bytes);

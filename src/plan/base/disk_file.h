@@ -67,15 +67,15 @@ inline constexpr std::size_t kMostMetrics = std::size_t{1} << 34;  // of a run o
 std::optional<std::string> content_of(
     const std::filesystem::path& file, std::size_t most = kMostContent);
 
-// The first bytes of a file, by which one tells what it is; "" where it is no regular file, or
-// cannot be read.  Never waits.
+// The first bytes of a file, by which one tells what it is; "" where no regular file is.  Never
+// waits.  Throws std::runtime_error for one that cannot be read.
 std::string beginning_of(const std::filesystem::path& file, std::size_t bytes);
 
 // The same for a file that a user named: throws std::invalid_argument, also where there is none,
 // with how to make one ("make it with `paradyse fit`").
 std::string content_of_named(const std::filesystem::path& file, const std::string& remedy);
 
-// The end of a file, held for writing by this program alone.
+// The end of a file, held for writing by this program alone where the file system has locks.
 class FileEnd {
  public:
   // Cuts off what stands beyond `bytes`.  The file has to be there.  Throws std::runtime_error,

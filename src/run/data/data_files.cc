@@ -9,7 +9,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <glob.h>
 
 #include "src/plan/base/disk_file.h"
 #include "src/plan/base/lower_case.h"
@@ -17,6 +16,7 @@
 #include "src/plan/tokens/indexed_tokens.h"
 #include "src/plan/tokens/llmc_tokens.h"
 #include "src/plan/tokens/mapped_file.h"
+#include "src/run/data/file_pattern.h"
 #include "src/run/data/json_line.h"
 
 namespace paradyse {
@@ -247,7 +247,7 @@ class Finder {
       take_named(path, fs::is_regular_file(status));
     } else if (status.type() != fs::file_type::not_found) {
       refuse(path, "cannot be read: " + error.message());
-    } else if (path.native().find_first_of("*?[") != std::string::npos) {
+    } else if (is_pattern(path)) {
       take_pattern(path);
     } else if (const fs::path bin = path.native() + ".bin"; holds_tokens(bin)) {  // Megatron's way
       take_named(bin, /*regular=*/true);
@@ -287,10 +287,17 @@ class Finder {
         continue;
       }
       std::error_code gone;
-      const fs::file_status status = entries->status(gone);
+      const fs::file_status status = fs::status(path, gone);
+      if (status.type() == fs::file_type::none || status.type() == fs::file_type::unknown) {
+        refuse(path, "cannot be read: " + gone.message());
+      }
       const bool link = entries->is_symlink(gone);
       if (fs::is_regular_file(status)) {
-        take_met(link ? fs::canonical(path) : here, path, paths);
+        const fs::path behind = link ? fs::canonical(path, gone) : here;
+        if (gone) {
+          refuse(path, "cannot be read: " + gone.message());
+        }
+        take_met(behind, path, paths);
       } else if (link) {  // skipping it would silently train on less
         refuse(
             path,
@@ -438,17 +445,10 @@ class Finder {
     if (pattern.native().find("**") != std::string::npos) {
       refuse(pattern, "** is not supported; give the folder, which is read with its subfolders");
     }
-    glob_t matches{};
-    const int status = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches);
-    std::vector<fs::path> paths;
-    for (std::size_t i = 0; status == 0 && i < matches.gl_pathc; ++i) {
-      paths.emplace_back(matches.gl_pathv[i]);
-    }
-    ::globfree(&matches);
+    const std::vector<fs::path> paths = matches_of(pattern);
     if (paths.empty()) {
       refuse(pattern, fmt::format("matches no file; {}", kAccepted));
     }
-    std::ranges::sort(paths);
     std::vector<fs::path> files;
     for (const fs::path& path : paths) {
       std::error_code error;

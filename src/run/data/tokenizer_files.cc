@@ -28,11 +28,12 @@ bool is_of_tokenizer(const std::string& name) {
 }
 
 json json_at(const fs::path& path) {
-  if (!why_not_readable(path).empty()) {
+  const std::optional<std::string> text = content_of(path);
+  if (!text) {
     return nullptr;
   }
   try {
-    return json_in(content_of(path).value_or(""));
+    return json_in(*text);
   } catch (const json::exception& error) {
     throw std::runtime_error(path.string() + ": is not JSON: " + error.what());
   }
@@ -92,19 +93,24 @@ std::optional<std::int64_t> end_of_tokenizer(const fs::path& folder) {
 std::string tokenizer_file(const fs::path& folder) {
   std::string first;  // in order of name: the same on every machine
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (is_of_tokenizer(name) && !entry.is_directory(error) && (first.empty() || name < first)) {
+  fs::directory_iterator at(folder, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    std::error_code of_entry;
+    if (is_of_tokenizer(name) && !at->is_directory(of_entry) && (first.empty() || name < first)) {
       first = name;
     }
+  }
+  if (error && error != std::errc::no_such_file_or_directory &&
+      error != std::errc::not_a_directory) {  // text would be taken for bytes
+    throw std::runtime_error(folder.string() + ": cannot be read: " + error.message());
   }
   return first;
 }
 
 std::string tokenizer_sha256(const fs::path& folder) {
-  const fs::path file = folder / "tokenizer.json";
-  const bool there = why_not_readable(file).empty();
-  return there ? sha256_hex(content_of(file).value_or("")) : "";
+  const std::optional<std::string> content = content_of(folder / "tokenizer.json");
+  return content ? sha256_hex(*content) : "";
 }
 
 std::optional<std::int64_t> end_id_of(const fs::path& folder) {

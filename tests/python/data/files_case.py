@@ -1,5 +1,6 @@
 """Which files are read, what is left out and counted, what is refused; and packed files to their ends."""
 
+import glob
 import gzip
 import os
 import unittest
@@ -7,7 +8,7 @@ import unittest.mock
 from pathlib import Path
 
 from paradyse.data.corpus import JsonLines
-from paradyse.data.files import FASTA, LINES, TEXT, DataFile, data_files
+from paradyse.data.files import FASTA, LINES, TEXT, DataFile, data_files, matches
 from paradyse.data.records import WHOLE, Reader, Unit
 from paradyse.data.streams import Decoder, opened
 from paradyse.data.tally import Tally
@@ -53,6 +54,33 @@ class FilesTest(FolderTest):
         self.assertEqual(self.found("d/[admo]*", ours=[(self.folder / "d/model").resolve()]), [("d/a.txt", "text")])
         with self.assertRaisesRegex(Exception, "is a link to a folder or to nothing"):
             self.found("d/g*")
+
+    def test_a_pattern_is_a_shells(self):
+        for name in ("d/a/x.txt", "d/b/x.txt", "d/b/y.txt", "d/.c/x.txt", "d/x.txt", "d/[a]/x.txt"):
+            self.write(name, "words")
+        for pattern in ("d/*/x.txt", "d/?/*.txt", "d/[!a]/*", "d/.c/*", "d/.*/x.txt", "d/*", "d/*/*", "d/[[]a]/*", "d/*/none"):
+            self.assertEqual([str(path) for path in sorted(matches(self.folder / pattern))],
+                             sorted(glob.glob(str(self.folder / pattern))), pattern)
+
+    def test_a_folder_that_a_pattern_cannot_read_is_refused(self):
+        for name in ("d/a/x.txt", "d/b/x.txt"):
+            self.write(name, "words")
+        listed = os.listdir
+
+        def failing(path):
+            if str(path).endswith("/b"):
+                raise PermissionError(13, "Permission denied", str(path))
+            return listed(path)
+        with unittest.mock.patch("os.listdir", failing):
+            self.refused([self.folder / "d/b", "cannot be read: Permission denied"], self.found, "d/*/*.txt")
+        looked = Path.lstat
+
+        def unseen(path):
+            if str(path).endswith("/b/x.txt"):
+                raise PermissionError(13, "Permission denied", str(path))
+            return looked(path)
+        with unittest.mock.patch("pathlib.Path.lstat", unseen):
+            self.refused([self.folder / "d/b/x.txt", "cannot be read: Permission denied"], self.found, "d/*/x.txt")
 
     def test_names_that_data_json_cannot_hold_are_refused(self):
         (self.folder / "d").mkdir()
