@@ -25,6 +25,7 @@
 #include "src/plan/config/fields.h"
 #include "src/plan/report/prediction_error.h"
 #include "src/plan/report/run_report.h"
+#include "src/run/train/kept_plans.h"
 #include "src/run/train/summary_json.h"
 
 namespace paradyse::cli {
@@ -271,16 +272,20 @@ int train_on(
   return code;
 }
 
-// A plan file is compared by what is in it, and a run folder is one that all ranks see.
+// A plan file is compared by what is in it.  A run folder is one that all ranks see, which those
+// do not that have another file system there: ranks would take other ways.
 std::vector<Given> given_by(const LoadedConfig& config, const RunOptions& options) {
   std::vector<Given> given = paradyse::given_by(config);
-  for (const auto& [option, folder] :
-       {std::pair{"--resume", options.resume},
-        std::pair{"--auto-resume", options.auto_resume},
-        std::pair{"--replay", options.replay}}) {
-    if (!folder.empty()) {
-      given.push_back({option, "given"});
-    }
+  if (!options.resume.empty()) {
+    given.push_back({"--resume", "given"});
+  }
+  if (!options.auto_resume.empty()) {
+    const bool none = resumed_run(options, config.config).empty();
+    given.push_back({"--auto-resume", none ? "without a checkpoint" : "with checkpoints"});
+  }
+  if (!options.replay.empty()) {
+    const bool plans = std::filesystem::exists(first_plan_of(options.replay));
+    given.push_back({"--replay", plans ? "with plans" : "without " + first_plan_of("").string()});
   }
   given.push_back({"--resume-from", options.resume_from});
   if (!options.plan.empty()) {

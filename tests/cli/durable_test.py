@@ -894,6 +894,24 @@ class RestartTest(DurableTest):
             error = process.communicate(timeout=120)[1]
             self.assertEqual(process.returncode, OK, error)
 
+    # As where the folder of runs is not mounted on the second node.
+    def test_a_rank_that_does_not_see_the_run(self):
+        run = self.straight("seen", "parallel.ranks=2")
+        other = self.folder / "other"
+        (other / "runs" / "seen").mkdir(parents=True)
+        shutil.copy(run / "config.toml", other / "runs" / "seen")
+        for options, words in ((["-c", str(self.config), "--auto-resume", "seen"], "--auto-resume.*with checkpoints"),
+                               (["--replay", "runs/seen", "--set", "output.name=again"], "--replay.*with plans")):
+            port = random.randrange(20000, 30000)
+            processes = [subprocess.Popen(
+                [PARADYSE, "train", *options, "--ranks", "2", "--set", "output.folder=runs", "--timeout", "60"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=folder,
+                env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": str(port)}) for rank, folder in enumerate((self.folder, other))]
+            said = [process.communicate(timeout=120)[1] for process in processes]
+            self.assertEqual([process.returncode for process in processes], [USAGE, USAGE], said)
+            self.assertRegex(said[0], words)
+
 
 STAND_INS = {
     # Starts the ranks as SLURM does, hands SIGTERM on, and ends with the highest code.

@@ -43,6 +43,8 @@ std::string hash_of_kept(const fs::path& run) {
 
 }  // namespace
 
+fs::path first_plan_of(const fs::path& run) { return run / "plans" / "step-00001.json"; }
+
 std::string keep_plans(const TrainFrom& from, const fs::path& run) {
   if (from.replay.empty() && from.plan.empty()) {
     return "";

@@ -14,6 +14,9 @@
 
 namespace paradyse {
 
+// Which a run of recorded plans has for its first step.
+std::filesystem::path first_plan_of(const std::filesystem::path& run);
+
 // Copies what `from` gives into the folder of a new run.  Their hash
 // (CheckpointState::given_plans);
 // "": plans are made.  Throws std::runtime_error.

@@ -9,6 +9,7 @@
 #include "paradyse/plan/batch_planner.h"
 #include "paradyse/plan/detail/index.h"
 #include "src/run/execute/gather.h"
+#include "src/run/train/kept_plans.h"
 
 namespace paradyse {
 namespace {
@@ -32,10 +33,9 @@ std::optional<int> given_domain(
   if (inputs.from) {
     return std::nullopt;
   }
-  const std::filesystem::path file = !from.plan.empty() ? from.plan
-                                     : !from.replay.empty()
-                                         ? from.replay / "plans" / "step-00001.json"
-                                         : std::filesystem::path();
+  const std::filesystem::path file = !from.plan.empty()     ? from.plan
+                                     : !from.replay.empty() ? first_plan_of(from.replay)
+                                                            : std::filesystem::path();
   std::error_code error;
   if (file.empty() || !std::filesystem::is_regular_file(file, error)) {
     return std::nullopt;  // what is wrong with it is said where it is read
