@@ -587,6 +587,15 @@ TEST_F(Checkpoint, LeavesStrangersAlone) {
       names_in(checkpoints()), ElementsAre("-5", "000003", "000003-mine", "best", "notes.partial"));
 }
 
+// One that was not removed to its end is tried again with the next.
+TEST_F(Checkpoint, PruningGoesOnWhereItStopped) {
+  write(3, 2);
+  fs::create_directory(checkpoints() / "000001.removed");
+  fs::create_directory(checkpoints() / "000009.0a0b0c0d.partial");  // of who writes it now
+  prune_checkpoints(checkpoints(), 2, 0);
+  EXPECT_THAT(names_in(checkpoints()), ElementsAre("000003", "000009.0a0b0c0d.partial"));
+}
+
 // Written, pruned and killed at any moment: what is there is the newest that was or one later,
 // whole.
 TEST_F(Checkpoint, SurvivesKillsAtAnyMoment) {

@@ -65,6 +65,21 @@ std::string tried(const Body& body) {
   }
 }
 
+// Folders of checkpoints that were not written to their end, or not removed to theirs.
+std::vector<fs::path> left_over(const fs::path& checkpoints, const std::vector<std::string>& ends) {
+  std::vector<fs::path> left;
+  std::error_code error;
+  fs::directory_iterator at(checkpoints, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    const bool ours = step_named(name.substr(0, name.find('.'))).has_value();
+    if (ours && std::ranges::any_of(ends, [&](const auto& end) { return name.ends_with(end); })) {
+      left.push_back(at->path());
+    }
+  }
+  return left;
+}
+
 std::vector<fs::path> files_of(const fs::path& checkpoint, const CheckpointState& state) {
   std::vector<fs::path> files;
   files.reserve(state.files.size());
@@ -282,6 +297,10 @@ std::string write_checkpoint(
 }
 
 void prune_checkpoints(const fs::path& checkpoints, std::int64_t keep, std::int64_t keep_every) {
+  std::string why;  // of those that were not removed the last time
+  for (const fs::path& folder : left_over(checkpoints, {kRemoved})) {
+    why = tried([&] { fs::remove_all(folder); });
+  }
   std::vector<fs::path> all = checkpoints_in(checkpoints);
   std::erase_if(all, [](const fs::path& checkpoint) { return !is_ours(checkpoint); });
   std::vector<fs::path> old;
@@ -296,6 +315,9 @@ void prune_checkpoints(const fs::path& checkpoints, std::int64_t keep, std::int6
     } else {
       remove_checkpoint(checkpoint);
     }
+  }
+  if (!why.empty()) {
+    throw std::runtime_error(why);
   }
 }
 
@@ -314,17 +336,8 @@ void read_weights(
 }
 
 void sweep_checkpoints(const fs::path& checkpoints) {
-  std::error_code error;
-  std::vector<fs::path> left;
-  fs::directory_iterator at(checkpoints, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    const bool ours = step_named(name.substr(0, name.find('.'))).has_value();
-    if (ours && (name.ends_with(kPartial) || name.ends_with(kRemoved))) {
-      left.push_back(at->path());
-    }
-  }
-  for (const fs::path& folder : left) {
+  std::error_code error;  // space that is not given back yet
+  for (const fs::path& folder : left_over(checkpoints, {kPartial, kRemoved})) {
     fs::remove_all(folder, error);
   }
 }
