@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import shlex
@@ -33,6 +34,11 @@ from .utf8 import CONVERT, escaped, is_text, text_in, word
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
+ELSEWHERE = "; name another place"
+REMEDIES = {errno.ENOSPC: "; make room, or name another place", errno.EDQUOT: "; make room, or name another place",
+            **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EROFS), ELSEWHERE)}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """0: done; 2: refused, and the message says what to do; 130: interrupted."""
     command = parser()
@@ -43,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
                 tell(printable(line) if sys.stdout.isatty() else line)
             else:
                 tell(line if "json" in found and found.json else fitted(escaped(line), sys.stdout))
-        sys.stdout.flush()
+        with named(Path("standard output")):
+            sys.stdout.flush()
     except Refused as error:
         print(fitted(f"paradyse-data: {printable(str(error))}", sys.stderr), file=sys.stderr)
         return 2
@@ -54,15 +61,16 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # as by `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # a full disk, a folder that must not be written
-        print(f"paradyse-data: {error.filename or found.__dict__.get('out')}: {error.strerror}; make room, or name another "
-              "place", file=sys.stderr)
+        remedy = REMEDIES.get(error.errno or 0, "")
+        print(f"paradyse-data: {error.filename or found.__dict__.get('out')}: {error.strerror}{remedy}", file=sys.stderr)
         return 2
     return 0
 
 
 def tell(line: str) -> None:
     try:
-        print(line)
+        with named(Path("standard output")):
+            print(line)
     except UnicodeEncodeError as error:
         refuse("standard output", f"takes {error.encoding}, which has no {error.object[error.start]!a}; set "
                "PYTHONIOENCODING=utf-8")

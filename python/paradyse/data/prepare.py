@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -75,8 +76,11 @@ def only_one(out: Path) -> Iterator[None]:
     with open(out / WORK / LOCK, "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             refuse(out, "is being written by another paradyse-data prepare; wait for its end, or stop it")
+        except OSError as error:  # a file system without locks
+            print(f"paradyse-data: {out}: cannot be locked ({error.strerror}): take care that no other paradyse-data "
+                  "prepare writes it at the same time, since nothing would stop it", file=sys.stderr)
         yield
 
 
