@@ -278,9 +278,9 @@ int on_backend(
   } catch (const std::exception& error) {
     const Failure failure = failure_of(error);
     const bool first =
-        backend == nullptr ||
-        backend->fail(
-            fmt::format("rank {} failed: {}", member->rank, error.what()), failure.code == kUsage);
+        backend == nullptr || backend->fail(
+                                  fmt::format("rank {} failed: {}", member->rank, failure.message),
+                                  failure.code == kUsage);
     if (member->rank == 0) {
       throw;
     }

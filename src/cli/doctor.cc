@@ -15,6 +15,7 @@
 #include "src/cli/progress.h"
 #include "src/cli/version.h"
 #include "src/plan/base/bytes_text.h"
+#include "src/plan/base/disk_file.h"
 #include "src/run/device/data_sheet.h"
 #include "src/run/device/device.h"
 #include "src/run/device/host_memory.h"
@@ -220,7 +221,7 @@ int run_doctor(const DoctorOptions& options, const Common& common) {
       const Waiting waiting(name, common.json);
       finding = look();
     } catch (const std::exception& error) {  // the rest is looked at all the same
-      finding = {name, nullptr, "failed", error.what()};
+      finding = {name, nullptr, "failed", message_of(error)};
     }
     const bool fine = finding.remedy.empty();
     broken |= !fine;

@@ -41,23 +41,36 @@ std::size_t shown_step(
   return static_cast<std::size_t>(found - run.steps.begin());
 }
 
-int report_run(
-    const ReportOptions& options, const std::filesystem::path& out, const Common& common) {
-  const ReportedRun run = read_run(options.of);
-  std::vector<ReportedRun> beside;
+// What is read, all of it before anything is written.
+struct Reported {
+  ReportedRun run;
+  std::vector<ReportedRun> beside = {};
+  ChosenPlans chosen;
+  std::string plan = {};  // of the step that is shown
+};
+
+Reported read_reported(const ReportOptions& options) {
+  Reported found{.run = read_run(options.of), .chosen = {}};
+  const ReportedRun& run = found.run;
   for (const std::string& other : options.beside) {
-    beside.push_back(read_run(other));
+    found.beside.push_back(read_run(other));
   }
-  const ChosenPlans chosen = chosen_plans(run);
-  std::string plan;
+  found.chosen = chosen_plans(run);
+  const ChosenPlans& chosen = found.chosen;
   if (options.step > 0 || !chosen.plans.empty()) {
     const ReportedStep& step = run.steps[shown_step(options, run, chosen)];
     const std::optional<Plan> its = run.plan_of(step);
     if (!its) {
       throw std::invalid_argument(fmt::format("--step {}: its plan file is missing", step.step));
     }
-    plan = printable(step_text(run, step, *its));
+    found.plan = printable(step_text(run, step, *its));
   }
+  return found;
+}
+
+int report_run(
+    const ReportOptions& options, const std::filesystem::path& out, const Common& common) {
+  const auto [run, beside, chosen, plan] = reading([&] { return read_reported(options); });
   write_page(page_data(run, chosen, beside), out);
   const RunTotals all = totals(run);
   const std::optional<MeasuredComparison> compared = measured_comparison(run);
@@ -112,7 +125,7 @@ int run_report(const ReportOptions& options, const Common& common) {
                                         ? std::filesystem::path(options.of) / "report.html"
                                         : std::filesystem::path(options.out);
   expect_writable("--out", out.string());
-  return reading([&] { return report_run(options, out, common); });
+  return report_run(options, out, common);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 // paradyse plan batch --stream: a line of lengths in, a plan out.
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <iostream>
 #include <optional>
 #include <stdexcept>
 #include <streambuf>
 #include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -58,6 +60,10 @@ int streamed_batches(const BatchOptions& options, const Common& common, const As
     }
     fmt::print("{}\n", said);
     std::fflush(stdout);
+  }
+  if (const int error = errno; typed && std::ferror(stdin) != 0) {
+    throw std::runtime_error(
+        "standard input: cannot be read to its end: " + std::generic_category().message(error));
   }
   return code;
 }

@@ -171,6 +171,11 @@ class PlanBatchTest(BatchTest):
                 self.assertIn(said, json.loads(program.stdout.readline())["error"])
             self.assertEqual(program.communicate("7\n")[0].count("\n"), 1)
         self.assertEqual(program.returncode, FAILED)
+        folder = os.open(self.folder, os.O_RDONLY)  # cannot be read as a file
+        done = subprocess.run([PARADYSE, *made], stdin=folder, capture_output=True, text=True)
+        os.close(folder)
+        self.assertEqual((done.returncode, done.stdout), (FAILED, ""))
+        self.assertIn("standard input: cannot be read to its end: Is a directory", done.stderr)
         out = self.folder / "plan.json"
         made = self.on_cluster([512, 8192, 300], "--out", out)
         self.json_of(*made)

@@ -382,6 +382,7 @@ TEST_F(CorpusTest, HeldOutDocumentsAreNoOthersAfterMoreFiles) {
   EXPECT_EQ(ten.hold_out(10, 5).size(), 10);
   EXPECT_EQ(ten.size(), 440);
   EXPECT_THROW((void)ten.hold_out(440, 5), std::invalid_argument);
+  EXPECT_THROW((void)ten.hold_out(1e30, 5), std::invalid_argument);
   EXPECT_THROW((void)ten.hold_out(1e-9, 5), std::invalid_argument);
 }
 

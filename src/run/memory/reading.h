@@ -5,6 +5,7 @@
 #include <string>
 
 #include "paradyse/run/accountant.h"
+#include "src/plan/base/disk_file.h"
 
 namespace paradyse {
 
@@ -18,7 +19,7 @@ auto reading(const Body& body, const std::string& context = {}) -> decltype(body
   } catch (const OutOfMemory&) {
     throw;
   } catch (const std::runtime_error& error) {
-    throw std::invalid_argument((context.empty() ? "" : context + ": ") + error.what());
+    throw std::invalid_argument((context.empty() ? "" : context + ": ") + message_of(error));
   }
 }
 

@@ -226,16 +226,15 @@ Dataset Dataset::hold_out(double amount, std::uint64_t seed) {
         "data.eval_path",
         size()));
   }
-  const auto wanted = static_cast<std::uint64_t>(amount);  // of a share 0
-  std::uint64_t bound = 0;                                 // hashes up to it are held out
+  std::uint64_t bound = 0;  // hashes up to it are held out
   if (amount < 1) {
     bound = static_cast<std::uint64_t>(std::ldexp(amount, 64));
-  } else if (std::cmp_less(wanted, size())) {
+  } else if (amount < static_cast<double>(size())) {
     std::vector<std::uint64_t> hashes(idx(size()));
     for (std::int64_t i = 0; i < size(); ++i) {
       hashes[idx(i)] = hash_of(source_->key(number(i)), seed);
     }
-    const auto last = hashes.begin() + static_cast<std::ptrdiff_t>(wanted) - 1;
+    const auto last = hashes.begin() + static_cast<std::ptrdiff_t>(amount) - 1;
     std::ranges::nth_element(hashes, last);
     bound = *last;
   } else {

@@ -149,13 +149,11 @@ std::map<std::size_t, bool> plans_were_late(
         late.emplace(
             idx(of - 1),
             plan_from_json(text, entry.path().string()).planner_name == StepPlans::kFallback);
-      } catch (const std::runtime_error& error) {
+      } catch (const std::exception& error) {
         note(fmt::format(
             "{}: whether that plan was late is not known, so step {} may get another",
-            error.what(),
+            message_of(error),
             of));
-      } catch (const std::invalid_argument&) {  // killed while it was written: no step began by it
-        continue;
       }
     }
   }

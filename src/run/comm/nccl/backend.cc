@@ -1,7 +1,11 @@
 // The `nccl` backend: gloo's processes, each with a GPU of its own.
 #include "src/run/comm/gloo/backend.h"
 
+#include <charconv>
 #include <cstdlib>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
 
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
@@ -24,7 +28,13 @@ int gpu_of(const GlooOptions& options) {
     if (text == nullptr) {
       continue;
     }
-    const int rank = std::atoi(text);
+    const std::string_view digits = text;
+    int rank = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+    if (error != std::errc{} || end != digits.data() + digits.size() || rank < 0) {
+      throw std::invalid_argument(fmt::format(
+          "environment: {} is '{}'; accepted is a rank on this machine, from 0", name, digits));
+    }
     if (rank >= gpus && gpus > 1) {  // a launcher may show each process its own GPU alone
       throw std::invalid_argument(fmt::format(
           "--backend nccl: {} is {}, this process sees {} GPUs; nccl takes one for each rank: "
