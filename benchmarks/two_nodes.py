@@ -51,7 +51,7 @@ def take_down():
         shell(f"ip netns del {space}", check=False)
 
 
-def set_up(mbit, delay=0):
+def set_up(mbit):
     take_down()
     a, b = SPACES
     shell(f"ip netns add {a} && ip netns add {b} && ip link add pds0 type veth peer name pds1 && "
@@ -59,10 +59,7 @@ def set_up(mbit, delay=0):
     for i, space in enumerate(SPACES):
         run = f"ip netns exec {space}"
         shell(f"{run} ip addr add 10.77.0.{i + 1}/24 dev pds{i} && {run} ip link set pds{i} up && {run} ip link set lo up")
-        if delay > 0:
-            limit = f" rate {mbit}mbit" if mbit > 0 else ""
-            shell(f"{run} tc qdisc add dev pds{i} root netem delay {delay}ms limit 100000{limit}")
-        elif mbit > 0:
+        if mbit > 0:
             shell(f"{run} tc qdisc add dev pds{i} root tbf rate {mbit}mbit burst 128kb latency 2s")
 
 
@@ -149,7 +146,6 @@ def main():
     parser.add_argument("--equal", type=int, help="tokens of every document, in place of drawn lengths")
     parser.add_argument("--lengths", help="a file of document lengths, one a line (.gz too), in place of drawn ones")
     parser.add_argument("--cut", type=int, default=96000, help="tokens of the longest that is taken: of 4,096 here")
-    parser.add_argument("--delay", type=float, default=0, help="milliseconds of every message on the link")
     parser.add_argument("--ranks-per-node", type=int, default=2)
     parser.add_argument("--steps", type=int, default=12, help="that are counted")
     parser.add_argument("--warm", type=int, default=4, help="steps before them")
@@ -205,7 +201,7 @@ clips = 0
 """)
         return file
 
-    set_up(options.mbit, options.delay)
+    set_up(options.mbit)
     try:
         costs = options.costs or "none"
         if options.profile > 0 and not options.costs:
