@@ -26,8 +26,8 @@ struct LayoutTask {
   LayerRecompute recompute = {};
   std::int64_t tiles = 1;  // token_tiles of every part that can be run in tiles
   enum class Objective { elements, seconds } objective = Objective::elements;
-  // Of a part on the group, forward and backward (part_seconds() knows them on a cluster); infinity:
-  // it is not to run so.  None: nobody asks for seconds.
+  // Of a part on the group, forward and backward (part_seconds() knows them on a cluster);
+  // infinity: it is not to run so.  None: nobody asks for seconds.
   std::function<double(const ScheduledPart& part)> seconds = {};
 };
 
