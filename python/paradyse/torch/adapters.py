@@ -49,6 +49,15 @@ class StepTrainer:
         if is_attached(model):
             inside(model).set_attn_implementation(OWN)
 
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if resume_from_checkpoint and not getattr(self, "args").ignore_data_skip:
+            raise ValueError("StepTrainer: steps.load_state_dict() says which documents are next, and the Trainer would "
+                             "skip as many steps once more: set TrainingArguments(ignore_data_skip=True)")
+        if resume_from_checkpoint and not self._steps.documents:
+            raise ValueError("StepTrainer: steps would begin with the first document again: call "
+                             "steps.load_state_dict() with what steps.state_dict() gave when the checkpoint was saved")
+        return getattr(super(), "train")(resume_from_checkpoint, *args, **kwargs)
+
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Not prepared by accelerate, which would deal steps out to the ranks."""
         return DataLoader(self._steps, batch_size=None, collate_fn=lambda step: {"step": step})

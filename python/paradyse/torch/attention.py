@@ -144,6 +144,9 @@ def expect_played(config: Any, model: Any) -> None:
     for name in ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob"):
         if rate := getattr(config, name, 0):
             raise ValueError(f"dropout {rate} of attention differs on each rank: set {name} to 0")
+    for name in ("layerdrop", "decoder_layerdrop"):
+        if rate := getattr(config, name, 0):
+            raise ValueError(f"{name} {rate} leaves out other layers on each rank: set it to 0")
     for rope_type in _rope_types(config, model):
         if "dynamic" in rope_type or "longrope" in rope_type:
             raise ValueError(f"rope_type {rope_type!r}: its rotations depend on the longest document of a "
@@ -226,6 +229,9 @@ def _logits(model: Any, config: Any, lengths: list[int]) -> torch.Tensor:
 def _expect_no_mask(module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
     if kwargs.get("attention_mask") is not None and kwargs.get("paradyse") is not None:
         raise ValueError(f"{_MASK} is not supported by paradyse.torch")  # models drop it unseen
+    if kwargs.get("labels") is not None and kwargs.get("paradyse") is not None:
+        raise ValueError("labels of a micro-batch are shifted already, and the model would shift them again and take "
+                         "the mean of this rank: give loss_sum(model(**mb.inputs), mb.labels)")
 
 
 def attend(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
@@ -260,6 +266,7 @@ def attend(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, valu
         out = _apart(q, k, v, list(paradyse.lengths), scaling, causal)
     else:
         out = q.transpose(0, 1)[..., :1].expand(-1, -1, v.shape[-1])  # nothing, made of what came
+    out = out.to(value.dtype)  # which all ranks have alike: autocast makes it of theirs alone that have heads
     out = paradyse.to_tokens(out, of_query)[None]
     if own == 0:  # a dummy reaches every parameter, and stays joined to what the others exchange
         out = _one(query, key, value, scaling, causal) + out.sum()

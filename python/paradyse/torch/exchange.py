@@ -100,7 +100,12 @@ class _AllToAll(torch.autograd.Function):
 
 def message_device() -> str:
     """Of tensors that travel over all ranks."""
-    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+    return "cuda" if by_nccl() else "cpu"
+
+
+def by_nccl() -> bool:
+    """Whether tensors on GPUs travel by NCCL, which may be one of several backends."""
+    return torch.cuda.is_available() and "nccl" in dist.get_backend_config()
 
 
 def gathered(own: Any, what: str, seconds: float) -> list[Any]:

@@ -1,5 +1,6 @@
 """What a model takes on this machine, fitted from its own forward and backward passes."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -35,7 +36,8 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
     expect_whole("longest", longest, 2)  # memory is of two lengths
     if node is not None:
         expect_whole("node", node, 1)
-    if ranks % (node or ranks):
+    node = node or min(ranks, int(os.environ.get("LOCAL_WORLD_SIZE", ranks)))  # as Planner
+    if ranks % node:
         raise ValueError(f"node {node}: nodes of so many ranks must divide the {ranks} ranks")
     model.train()
     most = min(longest, getattr(config, "max_position_embeddings", longest))
@@ -65,7 +67,7 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
             costs.token_bytes_again += inputs + costs.token_bytes / config.num_hidden_layers
         recompute_layers(model, False)
     if ranks > 1:
-        pairs = zip(*(_messages(size, next(model.parameters()).device) for size in (node or ranks, ranks)))
+        pairs = zip(*(_messages(size, next(model.parameters()).device) for size in (node, ranks)))
         costs.message, costs.byte, costs.reduce = pairs
         # also in the last bit: machines may fit otherwise
         costs = gathered(costs, "the costs of rank 0", DEADLINE)[0]

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from paradyse.data.container import replace_file
 
 from .agreement import expect_same
-from .exchange import expect_average
+from .exchange import by_nccl, expect_average
 from .items import expect_whole, finite, whole
 
 SPACES = {"torch": "planned groups", "static": "every document over all ranks",
@@ -147,7 +147,7 @@ class Planner:
         except (ValueError, TypeError, AttributeError):
             pass
         self.domain = domains[weights]
-        most, pool = self.domain or self.ranks, joined and dist.get_backend() == "nccl"
+        most, pool = self.domain or self.ranks, joined and by_nccl()
         self.sizes = sizes_of(most, self.node, pool)
         self._given = {"memory": _bytes(memory), "reserve": reserve, "moments": moments}
         if joined and self.ranks > 1:  # before the first message whose sizes depend on it

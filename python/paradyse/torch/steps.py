@@ -176,7 +176,12 @@ class Steps(IterableDataset[Step]):
                 tokens, count = self.lengths[rest[0]], 1
                 while count < len(rest) and tokens + self.lengths[rest[count]] <= self.tokens_per_step:
                     tokens, count = tokens + self.lengths[rest[count]], count + 1
-                plan = self.planner.plan([self.lengths[d] for d in rest[:count]])
+                try:
+                    plan = self.planner.plan([self.lengths[d] for d in rest[:count]])
+                except paradyse.NoPlan as error:  # which numbers the documents of the step
+                    longest = max(rest[:count], key=self.lengths.__getitem__)
+                    raise paradyse.NoPlan(f"no plan for a step whose longest document is dataset[{longest}] with "
+                                          f"{self.lengths[longest]} tokens: {error}") from None
                 self.documents += count
                 step = Step(plan, rest[:count], self.planner, self.device, self.labels)
                 step.drawn_by = self
@@ -230,6 +235,9 @@ def accumulate(model: torch.nn.Module, mb: MicroBatch) -> Iterator[None]:
     if isinstance(model, FSDPModule if planner.weights == "ddp" else DistributedDataParallel):
         raise ValueError(f"the plan assumes weights={planner.weights!r}, but the model is not wrapped so: "
                          "give Planner(weights=) 'ddp' for DDP, and 'fsdp2' or 'hsdp' for fully_shard")
+    if getattr(model, "static_graph", False):
+        raise ValueError("DistributedDataParallel(static_graph=True) cannot skip the messages of a micro-batch, nor "
+                         "recompute in some: leave static_graph out")
     recompute_layers(inside(model), mb.recompute)
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(mb.last)
@@ -262,14 +270,24 @@ def recompute_layers(model: Any, on: bool) -> None:
     """Switches a Hugging Face model's gradient checkpointing (its layers, not reentrant)."""
     layers = [module for module in model.modules() if hasattr(module, "gradient_checkpointing")]
     if on and not any(hasattr(module, "_gradient_checkpointing_func") for module in layers):
+        hooks = ("_require_grads_hooks", "_require_grads_hook")
+        before = any(getattr(model, name, None) for name in hooks)
         enable = getattr(model, "activation_checkpointing_enable", None)
         (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        # With adapters its inputs now need gradients, as reentrant checkpoints want: on this rank alone, so that
+        # others of a group would have no exchange in the backward pass where it has one.
+        if not before and any(getattr(model, name, None) for name in hooks):
+            model.disable_input_require_grads()
     for module in layers:
         module.gradient_checkpointing = on
 
 
 def loss_sum(output: Any, labels: torch.Tensor) -> torch.Tensor:
     """Cross entropies of logits [1, tokens, vocabulary], summed where labels [1, tokens] (shifted) count."""
+    if getattr(output, "aux_loss", None) is not None:
+        raise ValueError("the model gave an auxiliary loss of its routers (output_router_logits), which is no part "
+                         "of this sum: set output_router_logits=False, or give loss_sum(output.logits, labels) and "
+                         "add it yourself")
     logits = getattr(output, "logits", output)
     if logits.ndim != 3 or tuple(labels.shape) != tuple(logits.shape[:2]) or len(labels) != 1:
         raise ValueError(f"logits {list(logits.shape)} and labels {list(labels.shape)}: expected is one row of "

@@ -111,6 +111,11 @@ class AdaptersTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "gradient_accumulation_steps=1"):
             made(gradient_accumulation_steps=2)
         made(label_smoothing_factor=0.0, fp16=False, loss_type="nll", config=types.SimpleNamespace())
+        for skip, documents, words in ((False, 5, "ignore_data_skip=True"), (True, 0, "steps.load_state_dict")):
+            one = made(ignore_data_skip=skip)
+            one._steps = types.SimpleNamespace(documents=documents)
+            with self.assertRaisesRegex(ValueError, words):
+                one.train(resume_from_checkpoint=True)
 
     @unittest.skipIf(has("accelerate"), "no accelerate in this Python")
     def test_loops_of_others_train_and_evaluate_the_same_on_one_rank_and_on_two(self):

@@ -3,11 +3,14 @@
 import contextlib
 import importlib.util
 import io
+import math
+import types
 import unittest
 
 import paradyse.torch as pt
 import torch
 import transformers
+from paradyse.torch.steps import recompute_layers
 from ranks import LENGTHS, documents, llama, on_ranks, planner, played, random_plan, truth, worst
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
@@ -47,6 +50,7 @@ OTHERWISE = [  # what Transformers computes otherwise than plans do: model, conf
     ("CamembertForCausalLM", "Camembert", {**NO_DROPOUT, "is_decoder": True}, "positions are not 0, 1, 2"),
     ("BertForMaskedLM", "Bert", NO_DROPOUT, "not causal"), ("BertLMHeadModel", "Bert", NO_DROPOUT, "not causal"),
     ("LlamaForCausalLM", "Llama", {"is_causal": False}, "is_causal is False"),
+    ("OPTForCausalLM", "OPT", {"ffn_dim": 24, "word_embed_proj_dim": 32, "layerdrop": 0.1}, "layerdrop 0.1 leaves out"),
     ("LlamaForSequenceClassification", "Llama", {"pad_token_id": 0}, r"logits \[1, 2\] for 64 tokens"),
     ("LlamaForTokenClassification", "Llama", {}, r"logits \[1, 64, 2\] for 64 tokens"),
     ("LlamaForQuestionAnswering", "Llama", {}, "no logits for 64 tokens"), ("LlamaModel", "Llama", {}, "no logits for 64"),
@@ -192,12 +196,28 @@ class AttachTest(unittest.TestCase):
                 ({"input_ids": torch.cat([ids, ids]), "paradyse": exchange}, "one row"),
                 ({"input_ids": ids, "paradyse": exchange, "attention_mask": torch.zeros(1, 1, 5, 5)}, "attention mask"),
                 ({"input_ids": ids, "paradyse": exchange, "softcap": 3.0}, "soft cap"),
+                ({"input_ids": ids, "paradyse": exchange, "labels": ids}, "are shifted already.*loss_sum"),
                 ({"input_ids": ids, "paradyse": exchange, "s_aux": torch.zeros(4)}, "sinks")):
             with self.subTest(words), self.assertRaisesRegex(ValueError, words):
                 model(**inputs)
         two = {"input_ids": ids, "attention_mask": torch.ones(1, 5, dtype=torch.long), "paradyse": exchange}
         with self.assertRaisesRegex(ValueError, "attention mask"):
             model(**two)
+
+    def test_an_auxiliary_loss_is_not_dropped(self):
+        logits = torch.zeros(1, 3, 4)
+        output = types.SimpleNamespace(logits=logits, aux_loss=torch.tensor(0.5))
+        with self.assertRaisesRegex(ValueError, "auxiliary loss .* output_router_logits=False"):
+            pt.loss_sum(output, torch.tensor([[0, 1, 2]]))
+        output.aux_loss = None
+        self.assertAlmostEqual(float(pt.loss_sum(output, torch.tensor([[0, 1, 2]]))), 3 * math.log(4), places=5)
+
+    def test_recomputation_leaves_what_needs_gradients(self):
+        model = llama(dtype=torch.float32)
+        for parameter in model.get_input_embeddings().parameters():
+            parameter.requires_grad = False
+        recompute_layers(model, True)
+        self.assertFalse(model.get_input_embeddings()(torch.tensor([1])).requires_grad)
 
     def test_its_own_attention_for_evaluation(self):
         model = llama()

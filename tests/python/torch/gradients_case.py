@@ -61,6 +61,21 @@ def mixed(rank):
     return abs(mine - loss) / abs(loss), worst(gradients, grads)
 
 
+def autocast(rank):
+    """More ranks than heads, so that one has none, and weights in float32 that autocast computes in bfloat16."""
+    model = llama(2, 1, torch.float32)
+    lengths = [9, 4]
+    items = documents(lengths, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, grads = truth(model, items)
+        pt.attach(model)
+        made = planner_for(model, "ddp", space="static")
+        step = pt.Step(made.plan(lengths), range(len(lengths)), made)
+        model.train()
+        mine, found = played(wrapped(model, "ddp"), step, items)
+    return abs(mine - loss) / abs(loss), worst(found, grads)
+
+
 class GradientsTest(unittest.TestCase):
     def expect(self, ranks, how, cases):
         for of_rank in on_ranks(ranks, differences, cases, how, deadline=600):
@@ -92,6 +107,11 @@ class GradientsTest(unittest.TestCase):
         for loss, gradient in on_ranks(2, mixed, deadline=60):
             self.assertLess(loss, 1e-5)
             self.assertLess(gradient, 1e-5)
+
+    def test_autocast_where_a_rank_has_no_head(self):
+        for loss, gradient in on_ranks(3, autocast, deadline=60):
+            self.assertLess(loss, 2e-2)  # bfloat16 has 8 bits
+            self.assertLess(gradient, 5e-2)
 
     @unittest.skipUnless("fsdp2" in HOWS, "Gloo of this PyTorch does not average")
     def test_hsdp(self):
