@@ -288,7 +288,9 @@ class Finder {
       }
       std::error_code gone;
       const fs::file_status status = fs::status(path, gone);
-      if (status.type() == fs::file_type::none || status.type() == fs::file_type::unknown) {
+      const bool known =
+          status.type() != fs::file_type::none && status.type() != fs::file_type::unknown;
+      if (!known && gone != std::errc::too_many_symbolic_link_levels) {
         refuse(path, "cannot be read: " + gone.message());
       }
       const bool link = entries->is_symlink(gone);
