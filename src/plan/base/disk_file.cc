@@ -357,13 +357,12 @@ std::string why_not_readable(const fs::path& file) {
 std::string beginning_of(const fs::path& file, std::size_t bytes) {
   std::error_code error;
   const fs::file_status status = fs::status(file, error);
-  const bool known =
-      status.type() != fs::file_type::none && status.type() != fs::file_type::unknown;
-  if (known && !fs::is_regular_file(status)) {
+  const bool unknown = error && status.type() != fs::file_type::not_found;
+  if (!unknown && !fs::is_regular_file(status)) {
     return "";
   }
   std::string head;
-  const std::string why = known ? read_head(file, bytes, head) : error.message();
+  const std::string why = unknown ? error.message() : read_head(file, bytes, head);
   if (!why.empty()) {
     throw std::runtime_error(file.string() + ": cannot be read: " + why);
   }
@@ -398,6 +397,20 @@ std::string content_of_named(const fs::path& file, const std::string& remedy) {
     throw std::invalid_argument(file.string() + ": is not there; " + remedy);
   }
   return *std::move(text);
+}
+
+std::vector<fs::path> paths_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  fs::directory_iterator at(folder, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    found.push_back(at->path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory &&
+      error != std::errc::not_a_directory) {
+    throw std::runtime_error(folder.string() + ": cannot be read: " + error.message());
+  }
+  return found;
 }
 
 FileEnd::FileEnd(const fs::path& file, std::size_t bytes)

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace paradyse {
 
@@ -74,6 +75,10 @@ std::string beginning_of(const std::filesystem::path& file, std::size_t bytes);
 // The same for a file that a user named: throws std::invalid_argument, also where there is none,
 // with how to make one ("make it with `paradyse fit`").
 std::string content_of_named(const std::filesystem::path& file, const std::string& remedy);
+
+// What stands in a folder, in any order; nothing where no folder is.  Throws
+// std::runtime_error for one that cannot be listed: taken for empty, what is in it would be lost.
+std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder);
 
 // The end of a file, held for writing by this program alone where the file system has locks.
 class FileEnd {

@@ -287,13 +287,8 @@ class Finder {
         continue;
       }
       std::error_code gone;
-      const fs::file_status status = fs::status(path, gone);
-      const bool known =
-          status.type() != fs::file_type::none && status.type() != fs::file_type::unknown;
-      if (!known && gone != std::errc::too_many_symbolic_link_levels) {
-        refuse(path, "cannot be read: " + gone.message());
-      }
       const bool link = entries->is_symlink(gone);
+      const fs::file_status status = fs::status(path, gone);
       if (fs::is_regular_file(status)) {
         const fs::path behind = link ? fs::canonical(path, gone) : here;
         if (gone) {
@@ -310,6 +305,8 @@ class Finder {
         } else {
           walk(path, here, paths);
         }
+      } else if (gone) {
+        refuse(path, "cannot be read: " + gone.message());
       } else {
         leave_out(found_.left_out, kNoFile, path);
       }

@@ -5,6 +5,7 @@
 
 #include <fnmatch.h>
 
+#include "src/plan/base/disk_file.h"
 #include "src/plan/base/refuse.h"
 
 namespace paradyse {
@@ -15,7 +16,7 @@ namespace fs = std::filesystem;
 bool is_there(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
-  if (status.type() == fs::file_type::none || status.type() == fs::file_type::unknown) {
+  if (error && status.type() != fs::file_type::not_found) {
     refuse(path, "cannot be read: " + error.message());
   }
   return fs::exists(status);
@@ -23,17 +24,11 @@ bool is_there(const fs::path& path) {
 
 // Those in `folder` ("": this one) that match `name`; a file has none.
 void add_matches(const fs::path& folder, const fs::path& name, std::vector<fs::path>& found) {
-  std::error_code error;
-  fs::directory_iterator at(folder.empty() ? fs::path(".") : folder, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
-    const fs::path entry = at->path().filename();
+  for (const fs::path& path : paths_in(folder.empty() ? "." : folder)) {
+    const fs::path entry = path.filename();
     if (::fnmatch(name.c_str(), entry.c_str(), FNM_PERIOD) == 0) {
       found.push_back(folder / entry);
     }
-  }
-  if (error && error != std::errc::no_such_file_or_directory &&
-      error != std::errc::not_a_directory) {
-    refuse(folder, "cannot be read: " + error.message());
   }
 }
 

@@ -92,18 +92,13 @@ std::optional<std::int64_t> end_of_tokenizer(const fs::path& folder) {
 
 std::string tokenizer_file(const fs::path& folder) {
   std::string first;  // in order of name: the same on every machine
-  std::error_code error;
-  fs::directory_iterator at(folder, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    std::error_code of_entry;
-    if (is_of_tokenizer(name) && !at->is_directory(of_entry) && (first.empty() || name < first)) {
+  for (const fs::path& path : paths_in(folder)) {
+    const std::string name = path.filename().string();
+    std::error_code error;
+    if (is_of_tokenizer(name) && !fs::is_directory(path, error) &&
+        (first.empty() || name < first)) {
       first = name;
     }
-  }
-  if (error && error != std::errc::no_such_file_or_directory &&
-      error != std::errc::not_a_directory) {  // text would be taken for bytes
-    throw std::runtime_error(folder.string() + ": cannot be read: " + error.message());
   }
   return first;
 }

@@ -67,16 +67,13 @@ std::string tried(const Body& body) {
 
 // Folders of checkpoints that were not written to their end, or not removed to theirs.
 std::vector<fs::path> left_over(const fs::path& checkpoints, const std::vector<std::string>& ends) {
-  std::vector<fs::path> left;
-  std::error_code error;
-  fs::directory_iterator at(checkpoints, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
-    const std::string name = at->path().filename().string();
+  std::vector<fs::path> left = paths_in(checkpoints);
+  std::erase_if(left, [&](const fs::path& path) {
+    const std::string name = path.filename().string();
     const bool ours = step_named(name.substr(0, name.find('.'))).has_value();
-    if (ours && std::ranges::any_of(ends, [&](const auto& end) { return name.ends_with(end); })) {
-      left.push_back(at->path());
-    }
-  }
+    return !ours ||
+           std::ranges::none_of(ends, [&](const auto& end) { return name.ends_with(end); });
+  });
   return left;
 }
 
@@ -93,16 +90,10 @@ std::vector<fs::path> files_of(const fs::path& checkpoint, const CheckpointState
 
 std::vector<fs::path> checkpoints_in(const fs::path& checkpoints) {
   std::map<std::int64_t, fs::path, std::greater<>> found;
-  std::error_code error;
-  fs::directory_iterator at(checkpoints, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
-    if (const auto step = step_named(at->path().filename().string())) {
-      found.emplace(*step, at->path());
+  for (const fs::path& path : paths_in(checkpoints)) {
+    if (const auto step = step_named(path.filename().string())) {
+      found.emplace(*step, path);
     }
-  }
-  if (error && error != std::errc::no_such_file_or_directory &&
-      error != std::errc::not_a_directory) {  // a run would begin anew beside those that it has
-    throw std::runtime_error(checkpoints.string() + ": cannot be read: " + error.message());
   }
   std::vector<fs::path> all;
   all.reserve(found.size());
@@ -336,10 +327,12 @@ void read_weights(
 }
 
 void sweep_checkpoints(const fs::path& checkpoints) {
-  std::error_code error;  // space that is not given back yet
-  for (const fs::path& folder : left_over(checkpoints, {kPartial, kRemoved})) {
-    fs::remove_all(folder, error);
-  }
+  (void)tried([&] {  // space that is not given back yet
+    std::error_code error;
+    for (const fs::path& folder : left_over(checkpoints, {kPartial, kRemoved})) {
+      fs::remove_all(folder, error);
+    }
+  });
 }
 
 }  // namespace paradyse

@@ -133,14 +133,13 @@ struct Entry {
 
 std::vector<Entry> entries_of(const fs::path& folder) {
   std::vector<Entry> entries;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+  for (const fs::path& path : paths_in(folder)) {
     std::error_code unknown;
-    const fs::file_status status = fs::status(at->path(), unknown);
-    Entry entry{.name = at->path().filename().string()};
+    const fs::file_status status = fs::status(path, unknown);
+    Entry entry{.name = path.filename().string()};
     entry.broken = !fs::exists(status);
     entry.folder = fs::is_directory(status);
-    entry.size = fs::is_regular_file(status) ? fs::file_size(at->path(), unknown) : 0;
+    entry.size = fs::is_regular_file(status) ? fs::file_size(path, unknown) : 0;
     entries.push_back(std::move(entry));
   }
   std::ranges::sort(entries, {}, &Entry::name);
