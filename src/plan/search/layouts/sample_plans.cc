@@ -150,7 +150,7 @@ std::vector<Recompute> SamplePlans::levels_by_seconds(const SampleGroup& group) 
   if (group.ranks <= task().on_a_node()) {
     return {};
   }
-  return task().memory_per_rank == 0  // nothing is made again
+  return task().memory_per_rank == 0 || savings_.levels.size() == 1  // nothing, or always the same
              ? std::vector{savings_.levels.front()}
              : std::vector{savings_.levels.front(), savings_.levels.back()};
 }
