@@ -34,9 +34,8 @@ from .utf8 import CONVERT, escaped, is_text, text_in, word
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
-ELSEWHERE = "; name another place"
-REMEDIES = {errno.ENOSPC: "; make room, or name another place", errno.EDQUOT: "; make room, or name another place",
-            **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EROFS), ELSEWHERE)}
+REMEDIES = {**dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; make room, or name another place"),
+            **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EROFS), "; name another place")}
 
 
 def main(arguments: list[str] | None = None) -> int:

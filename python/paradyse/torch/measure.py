@@ -1,6 +1,5 @@
 """What a model takes on this machine, fitted from its own forward and backward passes."""
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -13,7 +12,7 @@ import torch.distributed as dist
 from .attention import NAME
 from .exchange import Exchange, gathered, message_device, wait
 from .items import expect_whole, finite
-from .planner import Costs
+from .planner import Costs, ranks_of_node
 from .steps import loss_sum, now, recompute_layers
 
 DEADLINE = 600.0  # seconds of a message while measuring
@@ -36,7 +35,7 @@ def measure(model: Any, *, seconds: float = 60.0, longest: int = 4096, node: int
     expect_whole("longest", longest, 2)  # memory is of two lengths
     if node is not None:
         expect_whole("node", node, 1)
-    node = node or min(ranks, int(os.environ.get("LOCAL_WORLD_SIZE", ranks)))  # as Planner
+    node = ranks_of_node(node, ranks)
     if ranks % node:
         raise ValueError(f"node {node}: nodes of so many ranks must divide the {ranks} ranks")
     model.train()

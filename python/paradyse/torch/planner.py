@@ -89,6 +89,11 @@ def expect_one_of(name: str, value: str, accepted: Iterable[str]) -> None:
         raise ValueError(f"{name} {value!r} is not known; accepted: {', '.join(accepted)}")
 
 
+def ranks_of_node(given: int | None, ranks: int) -> int:
+    """`given`, else what torchrun says; all ranks without it."""
+    return given or min(ranks, int(os.environ.get("LOCAL_WORLD_SIZE", ranks)))
+
+
 def sizes_of(most: int, node: int, pool: bool) -> list[int]:
     """Of groups: up to a node or of whole nodes; of a pool few, powers of two above all."""
     return [p for p in range(1, most + 1) if (p <= node or p % node == 0)
@@ -131,7 +136,7 @@ class Planner:
         self.joined, self.alone = joined, ranks == 1
         self.ranks = ranks or (dist.get_world_size() if joined else 1)
         self.rank = dist.get_rank() if joined else 0
-        self.node = node or min(self.ranks, int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks)))
+        self.node = ranks_of_node(node, self.ranks)
         domains = {"ddp": 0, "fsdp2": self.ranks, "hsdp": self.node}
         expect_one_of("weights", weights, domains)
         expect_one_of("space", space, SPACES)
