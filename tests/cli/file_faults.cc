@@ -2,9 +2,8 @@
 // PARADYSE_FAULT_FOLDER the PARADYSE_FAULT_AT-th, from 1, fails, is done in part, or ends the
 // process, as PARADYSE_FAULT says.  It fails with ENOSPC, or as PARADYSE_FAULT_ERROR says.  Each
 // call is a line of PARADYSE_FAULT_LOG, with its number and the file.  With PARADYSE_FAULT_READS
-// the calls are those that read files.  Only those count whose function is PARADYSE_FAULT_CALL,
-// whose file has PARADYSE_FAULT_FILE in its name and whose rank is PARADYSE_FAULT_RANK, where these
-// are set.
+// the calls are those that read files.  Only those count whose function is PARADYSE_FAULT_CALL and
+// whose file has PARADYSE_FAULT_FILE in its name, where these are set.
 //
 // The C library's own functions are looked up by name: a call of the kernel would not do, since
 // sanitizers and other preloaded libraries may stand between.
@@ -40,9 +39,7 @@ const char* variable(const char* name) {
 bool is_below(const char* path) {
   const char* const folder = variable("PARADYSE_FAULT_FOLDER");
   const std::size_t length = std::strlen(folder);
-  const char* const rank = variable("PARADYSE_FAULT_RANK");
-  return length > 0 && std::strncmp(path, folder, length) == 0 &&
-         (*rank == '\0' || std::strcmp(rank, variable("RANK")) == 0);
+  return length > 0 && std::strncmp(path, folder, length) == 0;
 }
 
 bool reads_count() { return *variable("PARADYSE_FAULT_READS") != '\0'; }

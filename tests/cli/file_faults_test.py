@@ -15,7 +15,7 @@ from support import FAILED, OK, PARADYSE, USAGE
 LONG = "PARADYSE_TEST_LONG" in os.environ
 FAULTS = os.environ["PARADYSE_FILE_FAULTS"]
 HOWS = ("fail", "short", "full", "end")
-REASONS = {"ENOSPC": "No space left on device", "EIO": "Input/output error"}
+REASONS = {"ENOSPC": "No space left on device", "EIO": "Input/output error", "EDQUOT": "Disk quota exceeded"}
 COMPLETE = r"is complete|no complete checkpoint|The checkpoint of step \d+ has its weights"
 # A checkpoint in the middle and one at the end, a model and a report: each kind of call, and no step more.
 SETTINGS = ("train.steps=4", "checkpoint.every=2", "checkpoint.keep=1", "parallel.ranks=2",
@@ -170,7 +170,7 @@ class FileCallsTest(FaultTest):
         files = {file.relative_to(run): file.read_bytes() for file in run.rglob("*") if file.is_file()}
         for words in (("--resume", str(run)), ("-c", str(self.config), "--auto-resume", "part")):
             done = self.with_faults("train", *words, PARADYSE_FAULT="fail", PARADYSE_FAULT_AT="1", PARADYSE_FAULT_READS="1",
-                                PARADYSE_FAULT_FILE="/checkpoints", PARADYSE_FAULT_ERROR="EIO")
+                                    PARADYSE_FAULT_FILE="/checkpoints", PARADYSE_FAULT_ERROR="EIO")
             self.assertEqual(done.returncode, FAILED, done.stderr)
             self.assertIn(f"{run}/checkpoints: cannot be read: Input/output error", done.stderr)
             self.assertEqual(files, {file.relative_to(run): file.read_bytes() for file in run.rglob("*") if file.is_file()})
@@ -227,8 +227,8 @@ class FileCallsTest(FaultTest):
         page = self.folder / "runs" / "page.html"
         page.write_text("somebody's")
         done = self.with_faults("report", str(self.folder / "runs" / "straight"), "--out", str(page), PARADYSE_FAULT="fail",
-                            PARADYSE_FAULT_CALL="read", PARADYSE_FAULT_AT="1", PARADYSE_FAULT_READS="1",
-                            PARADYSE_FAULT_FILE="page.html", PARADYSE_FAULT_ERROR="EIO")
+                                PARADYSE_FAULT_CALL="read", PARADYSE_FAULT_AT="1", PARADYSE_FAULT_READS="1",
+                                PARADYSE_FAULT_FILE="page.html", PARADYSE_FAULT_ERROR="EIO")
         self.assertNotEqual(done.returncode, OK)
         self.assertIn("exists and cannot be read, so it is not replaced: Input/output error", done.stderr)
         self.assertEqual(page.read_text(), "somebody's")

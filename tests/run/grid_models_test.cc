@@ -238,6 +238,20 @@ void expect_equal(
   }
 }
 
+void expect_equal(
+    const Model& model,
+    const Plan& plan,
+    const std::vector<Sample>& samples,
+    const reference::Weights& weights,
+    std::uint64_t dropout_seed,
+    const reference::Answer& expected) {
+  GradientRequest request{
+      .model = model, .plan = &plan, .items = items_of(samples), .dtype = Dtype::float64};
+  request.dropout_seed = dropout_seed;
+  request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
+  expect_equal(request, expected, samples.size());
+}
+
 void expect_equal_by_random_plans(const std::vector<Subject>& subjects) {
   for (const Subject& subject : subjects) {
     const Model model = subject.shape;
@@ -252,11 +266,7 @@ void expect_equal_by_random_plans(const std::vector<Subject>& subjects) {
         std::mt19937 random(number * 100 + static_cast<unsigned>(ranks));
         const Plan plan = random_plan(subject, model, ranks, random);
         SCOPED_TRACE(subject.name + "\n" + to_json(plan));
-        GradientRequest request{
-            .model = model, .plan = &plan, .items = items_of(samples), .dtype = Dtype::float64};
-        request.dropout_seed = seed;
-        request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
-        expect_equal(request, expected, samples.size());
+        expect_equal(model, plan, samples, weights, seed, expected);
         if (testing::Test::HasFailure()) {
           return;
         }
@@ -358,11 +368,7 @@ TEST(GridModels, EqualTheReferenceByFasterLayouts) {
                     ? 1
                     : 0;
       SCOPED_TRACE(subject.name + "\n" + to_json(plan));
-      GradientRequest request{
-          .model = model, .plan = &plan, .items = items_of(samples), .dtype = Dtype::float64};
-      request.dropout_seed = seed;
-      request.fill = [&](Parameters& parameters) { test::fill(parameters, weights); };
-      expect_equal(request, expected, samples.size());
+      expect_equal(model, plan, samples, weights, seed, expected);
     }
   }
   EXPECT_GE(others, 10);

@@ -65,22 +65,17 @@ class FilesTest(FolderTest):
     def test_a_folder_that_a_pattern_cannot_read_is_refused(self):
         for name in ("d/a/x.txt", "d/b/x.txt"):
             self.write(name, "words")
-        listed = os.listdir
 
-        def failing(path):
-            if str(path).endswith("/b"):
-                raise PermissionError(13, "Permission denied", str(path))
-            return listed(path)
-        with unittest.mock.patch("os.listdir", failing):
-            self.refused([self.folder / "d/b", "cannot be read: Permission denied"], self.found, "d/*/*.txt")
-        looked = Path.lstat
-
-        def unseen(path):
-            if str(path).endswith("/b/x.txt"):
-                raise PermissionError(13, "Permission denied", str(path))
-            return looked(path)
-        with unittest.mock.patch("pathlib.Path.lstat", unseen):
-            self.refused([self.folder / "d/b/x.txt", "cannot be read: Permission denied"], self.found, "d/*/x.txt")
+        def denying(call, denied):
+            def called(path):
+                if Path(path) == denied:
+                    raise PermissionError(13, "Permission denied", str(path))
+                return call(path)
+            return called
+        for name, call, denied, pattern in (("os.listdir", os.listdir, self.folder / "d/b", "d/*/*.txt"),
+                                            ("pathlib.Path.lstat", Path.lstat, self.folder / "d/b/x.txt", "d/*/x.txt")):
+            with unittest.mock.patch(name, denying(call, denied)):
+                self.refused([denied, "cannot be read: Permission denied"], self.found, pattern)
 
     def test_names_that_data_json_cannot_hold_are_refused(self):
         (self.folder / "d").mkdir()
